@@ -1,0 +1,70 @@
+# `make demo` and `make test` do all set-up themselves; nothing outside this folder is touched.
+
+PYTHON ?= python3
+BIN := .venv/bin
+
+# Demo and tests are small jobs, which a second thread slows down. So tests run in one process per core, up to
+# four (each imports torch), with one thread each.
+export OMP_NUM_THREADS ?= 1
+PYTEST := $(BIN)/python -m pytest -n auto --maxprocesses 4 --dist worksteal --hypothesis-profile=ci
+
+.NOTPARALLEL:
+.PHONY: help demo test check lint types tests slow format bench constraints clean
+
+help:
+	@echo "make demo         train a small sparse network in an ordinary loop"
+	@echo "make test         lint, types, tests: what CI runs (make check is the same)"
+	@echo "make lint, make types, make tests   one of the three"
+	@echo "make slow         the tests that train end to end"
+	@echo "make format       mend what lint finds, where a tool can"
+	@echo "make bench        how to run the benchmarks"
+	@echo "make constraints  renew constraints.txt, keeping its torch"
+	@echo "make clean        remove the environment and all caches"
+
+demo: .venv/.ready
+	$(BIN)/python examples/own_loop.py
+
+test: lint types tests
+
+check: test
+
+lint: .venv/.ready
+	$(BIN)/ruff check
+	$(BIN)/ruff format --check
+
+types: .venv/.ready
+	$(BIN)/mypy
+
+tests: .venv/.ready
+	$(PYTEST)
+
+slow: .venv/.ready
+	$(PYTEST) -m slow
+
+format: .venv/.ready
+	$(BIN)/ruff check --fix
+	$(BIN)/ruff format
+
+bench: .venv/.ready
+	@echo "Each of these is a program; --help lists its options. Run one at a time on an idle machine:"
+	@for program in $(wildcard benchmarks/*.py); do echo "  $(BIN)/python $$program"; done
+
+# The constraints hold for every pip call: any package may otherwise bring a newer torch.
+.venv/.ready: pyproject.toml constraints.txt
+	@echo "setting up .venv (about a minute)"
+	$(PYTHON) -m venv .venv
+	$(BIN)/pip install -qq --no-compile -c constraints.txt -e '.[test]'
+	@touch $@
+
+constraints:
+	$(PYTHON) -m venv --clear .venv-constraints
+	grep '^torch==' constraints.txt > .venv-constraints/torch.txt
+	.venv-constraints/bin/pip install -qq --no-compile -c .venv-constraints/torch.txt -e '.[test]'
+	.venv-constraints/bin/pip freeze --exclude-editable > .venv-constraints/freeze.txt
+	(grep '^#' constraints.txt; sed 's/^\(torch==[^+]*\)+.*/\1/' .venv-constraints/freeze.txt) > .venv-constraints/new.txt
+	mv .venv-constraints/new.txt constraints.txt
+	rm -rf .venv-constraints
+
+clean:
+	rm -rf .venv .venv-constraints .hypothesis .mypy_cache .pytest_cache .ruff_cache build dist
+	find src tests examples benchmarks -name __pycache__ -type d -prune -exec rm -rf {} +

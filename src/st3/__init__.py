@@ -1,0 +1,44 @@
+"""Train any PyTorch network to 80-99 % sparsity in a single training cycle.
+
+>>> import torch, st3
+>>> model = torch.nn.Sequential(torch.nn.Linear(8, 32), torch.nn.ReLU(), torch.nn.Linear(32, 1))
+>>> optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+>>> sparsifier = st3.sparsify(model, optimizer, sparsity=0.9, total_steps=100)
+>>> for _ in range(100):
+...     loss = model(torch.randn(16, 8)).square().mean()
+...     loss.backward()
+...     optimizer.step()
+...     optimizer.zero_grad()
+>>> model = sparsifier.finalize()
+"""
+
+from .core.allocations import ERK, LAMP, Global, Sigma, Uniform
+from .core.attach import keep_mask, sparsify
+from .core.errors import CheckpointError, LayerCollapseWarning, TargetMissedError, WeightsReplacedError
+from .core.patterns import FIRST, LAST
+from .core.reporting import report
+from .core.sparsifier import Sparsifier
+from .methods.feather import Feather
+from .methods.st3 import ST3
+
+__all__ = [
+    "ERK",
+    "FIRST",
+    "LAMP",
+    "LAST",
+    "ST3",
+    "CheckpointError",
+    "Feather",
+    "Global",
+    "LayerCollapseWarning",
+    "Sigma",
+    "Sparsifier",
+    "TargetMissedError",
+    "Uniform",
+    "WeightsReplacedError",
+    "keep_mask",
+    "report",
+    "sparsify",
+]
+
+__version__ = "0.1.0"

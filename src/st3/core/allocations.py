@@ -1,0 +1,312 @@
+"""Allocations: how the sparsity of a pool of layers is shared among them.
+
+An allocation turns a pool of raw weights and a quota (how many of them are to be zeroed) into one cut per layer: the
+threshold at or below which a weight is zeroed, or None where the layer stays dense. Whatever the rule, the pool loses
+exactly `quota.zeros` weights; only ties at a threshold can zero more.
+"""
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Literal
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from ..registry import Registry
+from .layers import Layer
+from .selection import Hint, Quota, Scalar, Selected, select, threshold_between
+from .shards import all_reduce
+
+__all__ = [
+    "ALLOCATIONS",
+    "ERK",
+    "LAMP",
+    "Allocation",
+    "Cut",
+    "Global",
+    "Pool",
+    "Sigma",
+    "Uniform",
+    "apportion",
+    "cuts_with_floor",
+    "erk_densities",
+]
+
+
+@dataclass(frozen=True, eq=False)
+class Cut:
+    """Where a layer is cut: weights with |weight| <= threshold are zeroed."""
+
+    threshold: Scalar
+    selected: Selected | None = None  # the selection it came from (shared by the layers of one pool) ...
+    factor: float = 1.0  # ... and what magnitudes were multiplied with in it
+    zeros: int | None = None  # the layer's own quota, where the allocation gave it one
+
+
+@dataclass(frozen=True)
+class Pool:
+    """Layers that share a quota: their raw weights (the local part, where sharded) and what is known about them."""
+
+    layers: Sequence[Layer]
+    tensors: Sequence[Tensor]
+    hints: dict[object, Hint] = field(default_factory=dict)  # warm starts, by whatever key the allocation likes
+
+    @property
+    def weights(self) -> int:
+        return sum(layer.weights for layer in self.layers)
+
+    def select(self, zeros: int, factors: Sequence[float] | None = None) -> Selected:
+        """Return the cut below which `zeros` of the pool's scores lie."""
+        hint = self.hints.setdefault(tuple(layer.name for layer in self.layers), Hint())
+        shards = [layer.shards for layer in self.layers]
+        return select(self.tensors, zeros, factors=factors, shards=shards, hint=hint)
+
+    def part(self, indices: Sequence[int]) -> "Pool":
+        """Return the pool of some of the layers; it shares the hints."""
+        return Pool([self.layers[i] for i in indices], [self.tensors[i] for i in indices], self.hints)
+
+
+Allocation = Callable[[Pool, Quota], list[Cut | None]]
+ALLOCATIONS: Registry[Callable[[], Allocation]] = Registry("allocation")
+
+
+@ALLOCATIONS.register("global")
+@dataclass(frozen=True)
+class Global:
+    """One threshold on the magnitude over all layers (ST-3)."""
+
+    def __call__(self, pool: Pool, quota: Quota) -> list[Cut | None]:
+        if quota.zeros == 0:
+            return [None] * len(pool.layers)
+        selected = pool.select(quota.zeros)
+        threshold = threshold_between(selected, quota.fraction, pool.tensors[0].dtype)
+        return [Cut(threshold, selected)] * len(pool.layers)
+
+
+@ALLOCATIONS.register("sigma")
+@dataclass(frozen=True)
+class Sigma:
+    """One threshold on magnitude * factor (ST-3 sigma): zeroes more in layers with few, large weights.
+
+    The factor of a layer is the square root of the sum of its shape. The paper's text says "the number of weights in
+    its kernel" and motivates it with the fan-in; its pseudo-code and the authors' program take the sum of the shape,
+    and only that or the fan-in fits the published MACs (docs/decisions/0004-sigma-factor.md).
+    """
+
+    factor: Literal["shape", "fan_in", "count"] = "shape"
+
+    def __post_init__(self) -> None:
+        if self.factor not in ("shape", "fan_in", "count"):
+            raise ValueError(f"factor must be 'shape', 'fan_in' or 'count', got {self.factor!r}")
+
+    def of(self, layer: Layer) -> float:
+        """Return the factor of one layer."""
+        if self.factor == "shape":
+            return math.sqrt(sum(layer.shape))
+        if self.factor == "fan_in":
+            return math.sqrt(layer.filters.size(layer.shape))
+        return math.sqrt(layer.weights)
+
+    def __call__(self, pool: Pool, quota: Quota) -> list[Cut | None]:
+        if quota.zeros == 0:
+            return [None] * len(pool.layers)
+        factors = [self.of(layer) for layer in pool.layers]
+        dtype = pool.tensors[0].dtype
+        selected = pool.select(quota.zeros, factors)
+        threshold = threshold_between(selected, quota.fraction, dtype)
+        # |w| * f <= th must imply |w| <= th / f: a few units in the last place cover the two roundings.
+        slack = 1.0 + 4.0 * torch.finfo(torch.float64 if dtype == torch.float64 else torch.float32).eps
+        return [Cut(threshold / factor * slack, selected, factor) for factor in factors]
+
+
+@ALLOCATIONS.register("uniform")
+@dataclass(frozen=True)
+class Uniform:
+    """The same sparsity in every layer."""
+
+    def __call__(self, pool: Pool, quota: Quota) -> list[Cut | None]:
+        share = quota.zeros / max(1, pool.weights)
+        return _cut_by_counts(pool, [share * layer.weights for layer in pool.layers], quota)
+
+
+@ALLOCATIONS.register("erk")
+@dataclass(frozen=True)
+class ERK:
+    """Erdos-Renyi-Kernel (RigL): density in proportion to sum(shape) / prod(shape), at most 1.
+
+    `power` 1 is ERK, 0 is uniform.
+    """
+
+    power: float = 1.0
+
+    def __call__(self, pool: Pool, quota: Quota) -> list[Cut | None]:
+        if quota.zeros == 0:
+            return [None] * len(pool.layers)
+        _, densities = erk_densities(
+            [layer.shape for layer in pool.layers], quota.zeros / pool.weights, power=self.power
+        )
+        ideal = [layer.weights * (1.0 - d) for layer, d in zip(pool.layers, densities, strict=True)]
+        return _cut_by_counts(pool, ideal, quota)
+
+
+@ALLOCATIONS.register("lamp")
+@dataclass(frozen=True)
+class LAMP:
+    """Keep the largest LAMP scores: w_u^2 / (sum of all w_v^2 >= w_u^2 in the layer) (Lee et al., ICLR 2021).
+
+    Inside a layer the score rises with the magnitude, so the result is a threshold per layer: its largest zeroed
+    magnitude. The largest weight of every layer scores 1, so no layer can become empty.
+    """
+
+    def __call__(self, pool: Pool, quota: Quota) -> list[Cut | None]:
+        if any(layer.shards.counts for layer in pool.layers):
+            raise ValueError("allocation 'lamp' sorts every layer and cannot do that for sharded weights; use 'global'")
+        if quota.zeros == 0:
+            return [None] * len(pool.layers)
+        if pool.weights - quota.zeros < len(pool.layers):
+            raise ValueError(
+                f"allocation 'lamp' keeps at least one weight in each of the {len(pool.layers)} layers, but only "
+                f"{pool.weights - quota.zeros} weights may stay; ask for less sparsity"
+            )
+        ordered = [torch.sort(t.detach().abs().flatten()).values for t in pool.tensors]
+        scores = [lamp_scores(o) for o in ordered]
+        together = torch.cat(scores)
+        limit = together.kthvalue(quota.zeros).values if together.device.type != "cpu" else _kth(together, quota.zeros)
+        zeros = [int(torch.searchsorted(s, limit)) for s in scores]
+        tied = [int(torch.searchsorted(s, limit, right=True)) - z for s, z in zip(scores, zeros, strict=True)]
+        missing = quota.zeros - sum(zeros)
+        for i, ties in enumerate(tied):
+            extra = min(ties, missing, ordered[i].numel() - 1 - zeros[i])
+            zeros[i] += extra
+            missing -= extra
+        return [
+            Cut(o[z - 1].item() if o.device.type == "cpu" else o[z - 1], zeros=z) if z else None
+            for o, z in zip(ordered, zeros, strict=True)
+        ]
+
+
+def lamp_scores(ascending: Tensor) -> Tensor:
+    """Return the LAMP score of each of a layer's magnitudes, given in ascending order.
+
+    >>> lamp_scores(torch.tensor([1.0, 2.0, 3.0])) * 182
+    tensor([ 13.,  56., 182.], dtype=torch.float64)
+    """
+    squares = ascending.double() ** 2
+    rest = squares.flip(0).cumsum(0).flip(0)
+    return torch.where(rest > 0, squares / rest, torch.zeros_like(rest))
+
+
+def _kth(values: Tensor, k: int) -> Tensor:
+    return torch.tensor(np.partition(values.numpy(), k - 1)[k - 1], dtype=values.dtype)
+
+
+def erk_densities(
+    shapes: Sequence[Sequence[int]], sparsity: float, *, power: float = 1.0
+) -> tuple[float, list[float]]:
+    """Return ERK's epsilon and the density of each layer for a total of `sparsity`.
+
+    Layers that would need more than all their weights become dense, and the others make up for it.
+
+    >>> epsilon, densities = erk_densities([(16, 3, 3, 3), (64, 64, 3, 3)], 0.8)
+    >>> round(epsilon, 3), [round(d, 3) for d in densities]
+    (52.448, [1.0, 0.191])
+    """
+    counts = [math.prod(shape) for shape in shapes]
+    if sparsity <= 0.0:
+        return math.inf, [1.0] * len(shapes)
+    ratios = [(sum(shape) / count) ** power for shape, count in zip(shapes, counts, strict=True)]
+    dense: set[int] = set()
+    while True:
+        free = [i for i in range(len(shapes)) if i not in dense]
+        # Rounded as in the RigL program, so that its published densities come out to the last weight.
+        budget = sum(counts[i] - math.floor(sparsity * counts[i]) for i in free)
+        budget -= sum(math.floor(sparsity * counts[i]) for i in dense)
+        if not free or budget <= 0:
+            return 0.0, [1.0 if i in dense else 0.0 for i in range(len(shapes))]
+        epsilon = budget / sum(ratios[i] * counts[i] for i in free)
+        largest = max(ratios[i] for i in free)
+        if epsilon * largest <= 1.0:
+            return epsilon, [1.0 if i in dense else epsilon * ratios[i] for i in range(len(shapes))]
+        dense |= {i for i in free if ratios[i] == largest}
+
+
+def apportion(ideal: Sequence[float], total: int, most: Sequence[int]) -> list[int]:
+    """Round `ideal` to whole numbers that add up to `total`, largest remainders first, none above `most`.
+
+    >>> apportion([1.5, 2.5, 3.0], 7, most=[10, 10, 10])
+    [2, 2, 3]
+    """
+    if total > sum(most):
+        raise ValueError(f"{total} weights are to be zeroed, but the layers can lose only {sum(most)} together")
+    counts = [min(math.floor(value), limit) for value, limit in zip(ideal, most, strict=True)]
+    order = sorted(range(len(counts)), key=lambda i: math.floor(ideal[i]) - ideal[i])
+    missing = total - sum(counts)
+    while missing:
+        step = 1 if missing > 0 else -1
+        movable = [i for i in order if (counts[i] < most[i] if step > 0 else counts[i] > 0)]
+        share = max(1, abs(missing) // len(movable))  # more than one each only where a limit was hit
+        for i in movable[: abs(missing)]:
+            move = min(share, most[i] - counts[i]) if step > 0 else min(share, counts[i])
+            counts[i] += step * move
+        missing = total - sum(counts)
+    return counts
+
+
+def _cut_by_counts(pool: Pool, ideal: Sequence[float], quota: Quota) -> list[Cut | None]:
+    """Cut every layer at its own count of zeros; a layer keeps at least one weight where the quota allows it."""
+    if quota.zeros == 0:
+        return [None] * len(pool.layers)
+    most = [layer.weights - 1 for layer in pool.layers]
+    if quota.zeros > sum(most):
+        most = [layer.weights for layer in pool.layers]
+    counts = apportion(ideal, quota.zeros, most)
+    cuts: list[Cut | None] = []
+    for i, zeros in enumerate(counts):
+        if zeros == 0:
+            cuts.append(None)
+            continue
+        part = pool.part([i])
+        selected = part.select(zeros)
+        threshold = threshold_between(selected, quota.fraction, pool.tensors[i].dtype)
+        cuts.append(Cut(threshold, selected, zeros=zeros))
+    return cuts
+
+
+def cuts_with_floor(allocation: Allocation, pool: Pool, quota: Quota, floor: int) -> list[Cut | None]:
+    """Return the allocation's cuts such that every layer keeps at least `floor` weights (all, if it has fewer).
+
+    A layer that would fall below keeps exactly `floor`; the allocation then shares the rest of the quota among the
+    others, until none falls below. Reads counts back from the device: an option, not the default.
+    """
+    if floor <= 0 or quota.zeros == 0:
+        return allocation(pool, quota)
+    kept = [min(floor, layer.weights) for layer in pool.layers]
+    if quota.zeros > pool.weights - sum(kept):
+        raise ValueError(
+            f"at least {floor} weights per layer are to stay, {sum(kept)} in all, but only "
+            f"{pool.weights - quota.zeros} of {pool.weights} may: lower the sparsity or min_weights"
+        )
+    cuts: list[Cut | None] = [None] * len(pool.layers)
+    free, left = list(range(len(pool.layers))), quota
+    while free:
+        some = pool.part(free)
+        for i, cut in zip(free, allocation(some, left), strict=True):
+            cuts[i] = cut
+        short = [i for i in free if _active(pool.tensors[i], cuts[i], pool.layers[i]) < kept[i]]
+        if not short:
+            break
+        for i in short:
+            zeros = pool.layers[i].weights - kept[i]
+            part = pool.part([i])
+            cuts[i] = _cut_by_counts(part, [float(zeros)], Quota(zeros))[0]
+            left = Quota(left.zeros - zeros, left.fraction)
+        free = [i for i in free if i not in short]
+    return cuts
+
+
+def _active(raw: Tensor, cut: Cut | None, layer: Layer) -> int:
+    if cut is None:
+        return layer.weights
+    return int(all_reduce((raw.abs() > cut.threshold).sum(), layer.shards.counts))

@@ -1,0 +1,255 @@
+"""`sparsify` and `keep_mask`: check everything, all faults at once, then attach."""
+
+import weakref
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import nn
+from torch.optim import Optimizer
+
+from .allocations import ALLOCATIONS, Allocation
+from .conductor import Conductor
+from .inspection import CollapseWatch, count, require_numbers
+from .layers import Layers, find_layers
+from .method import METHODS, FixedMask, Method
+from .patterns import Patterns
+from .plan import Plan
+from .ramps import Constant, Ramp, resolve_ramp, step_of
+from .shards import all_reduce, local
+from .sparsifier import Sparsifier
+from .store import KEYS
+
+__all__ = ["keep_mask", "sparsify"]
+
+MOST_ZEROS = 0.2  # more exact zeros than this in layers that are not all zero: somebody made them
+
+_attached: "weakref.WeakSet[Sparsifier]" = weakref.WeakSet()
+
+
+def sparsify(
+    model: nn.Module,
+    optimizer: Optimizer | Sequence[Optimizer],
+    *,
+    sparsity: float,
+    total_steps: int,
+    start: float = 5 / 160,
+    end: float = 0.5,
+    method: str | Method = "st3",
+    allocation: str | Allocation = "global",
+    include: Patterns | None = None,
+    exclude: Patterns = (),
+    ramp: str | Ramp = "cubic",
+    keep_dense: Patterns = (),
+    layer_sparsity: Mapping[str, float] | None = None,
+    min_weights: int = 0,
+    from_sparse: bool = False,
+) -> Sparsifier:
+    """Make `model` sparse while `optimizer` trains it; the training loop stays as it is.
+
+    sparsity        fraction of zeros over the sparsified layers at the end, 0 to 1
+    total_steps     optimizer steps of the whole run
+    start, end      where the ramp begins and ends: a fraction of the run (float) or a step (int)
+    method          a name ("st3", "feather") or an object such as st3.ST3(rescale=False)
+    allocation      "global", "sigma", "uniform", "erk", "lamp", or an object such as st3.Sigma("fan_in")
+    include         restricts the layers: names, globs, regular expressions, types, predicates
+    exclude         leaves layers out, likewise
+    ramp            "cubic", "linear", "constant", or a function of the step
+    keep_dense      as exclude; also st3.FIRST and st3.LAST, the first and the last layer
+    layer_sparsity  a sparsity of its own for single layers (by name or glob), outside the common budget
+    min_weights     weights that every layer keeps at the least
+    from_sparse     take weights that are already full of zeros for the raw weights
+
+    Call it after wrapping the model (DistributedDataParallel, fully_shard) and building the optimizer. To resume, load
+    model and optimizer, before or after this call: their state is the whole state.
+
+    >>> model = nn.Linear(10, 10)
+    >>> optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    >>> sparsifier = sparsify(model, optimizer, sparsity=0.9, total_steps=20)
+    >>> for _ in range(20):
+    ...     model(torch.ones(1, 10)).sum().backward()
+    ...     optimizer.step()
+    ...     optimizer.zero_grad()
+    >>> int((sparsifier.finalize().weight == 0).sum())
+    90
+    """
+    faults: list[Exception] = []
+
+    def checked(make: Callable[[], Any]) -> Any:
+        try:
+            return make()
+        except (TypeError, ValueError, LookupError) as fault:
+            faults.append(fault)
+            return None
+
+    checked(lambda: _check_sparsity(sparsity, "sparsity"))
+    for name, own in (layer_sparsity or {}).items():
+        checked(lambda name=name, own=own: _check_sparsity(own, f"layer_sparsity[{name!r}]"))
+    if layer_sparsity and sparsity == 0:
+        faults.append(ValueError("layer_sparsity with sparsity=0 has no ramp to follow: use include for those layers instead"))
+    checked(lambda: _check_count(total_steps, "total_steps", least=1))
+    checked(lambda: _check_count(min_weights, "min_weights", least=0))
+    the_method = checked(lambda: METHODS[method]() if isinstance(method, str) else _instance(method, Method, "method"))
+    the_allocation = checked(lambda: _allocation(allocation))
+    if not faults:
+        first, last = (checked(lambda m=m, n=n: step_of(m, total_steps, n)) for m, n in ((start, "start"), (end, "end")))
+        if not faults:
+            ramp = checked(
+                lambda: resolve_ramp(ramp, sparsity=sparsity, start=first, end=last, total_steps=total_steps)
+            )
+    optimizers = checked(lambda: _optimizers(optimizer))
+    layers = checked(
+        lambda: find_layers(
+            model, include=include, exclude=exclude, keep_dense=keep_dense, layer_sparsity=layer_sparsity
+        )
+    )
+    _raise(faults)
+    plan = Plan(sparsity, ramp, the_allocation, min_weights)  # type: ignore[arg-type]
+    return _attach(model, layers, optimizers, the_method, plan, from_sparse=from_sparse)
+
+
+def keep_mask(
+    model: nn.Module,
+    optimizer: Optimizer | Sequence[Optimizer],
+    *,
+    include: Patterns | None = None,
+    exclude: Patterns = (),
+) -> Sparsifier:
+    """Fine-tune an already sparse model without reviving a zero: masks are what is non-zero now.
+
+    Momentum, weight decay and any optimizer notwithstanding. Layers without a zero are covered as well and stay as they
+    are, dense.
+
+    >>> model = nn.Linear(4, 1, bias=False)
+    >>> _ = model.weight.data.copy_(torch.tensor([[0.0, 1.0, 0.0, 2.0]]))
+    >>> optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9, weight_decay=0.1)
+    >>> sparsifier = keep_mask(model, optimizer)
+    >>> model(torch.ones(1, 4)).sum().backward()
+    >>> optimizer.step()
+    >>> model.weight.data
+    tensor([[0.0000, 0.8900, 0.0000, 1.8800]])
+    """
+    optimizers = _optimizers(optimizer)
+    layers = find_layers(model, include=include, exclude=exclude)
+    weights, zeros = sum(layer.weights for layer in layers), sum(count(layer).zeros for layer in layers)
+    found = max(0, zeros - 1) / max(1, weights - 1)  # its quota is the zeros that are there: finalize counts them
+    plan = Plan(found, Constant(found), ALLOCATIONS["global"]())
+    return _attach(model, layers, optimizers, FixedMask(), plan, from_sparse=True)
+
+
+def _attach(
+    model: nn.Module, layers: Layers, optimizers: list[Optimizer], method: Method, plan: Plan, *, from_sparse: bool
+) -> Sparsifier:
+    by_parameter = {id(p): o for o in optimizers for group in o.param_groups for p in group["params"]}
+    strangers = [layer.name for layer in layers if id(layer.parameter) not in by_parameter]
+    if strangers:
+        raise ValueError(
+            f"the optimizer does not own {_some(strangers)}: build it from model.parameters() after the model is "
+            f"complete and wrapped, or exclude these layers"
+        )
+    mine = {id(layer.parameter) for layer in layers}
+    for other in list(_attached):
+        shared = [layer.name for layer in other.layers if id(layer.parameter) in mine]
+        if other.is_finalized and len(shared) == len(other.layers):
+            other.detach()  # its guard: the new sparsifier looks after all of its layers
+        elif shared and other.is_attached:
+            raise ValueError(f"{_some(shared)} already has a sparsifier: detach() or finalize() it first")
+    owners = {layer.name: by_parameter[id(layer.parameter)] for layer in layers}
+    require_numbers(list(layers), [local(layer.parameter.detach()) for layer in layers], "before training")
+    has_state = any(k in owners[x.name].state.get(x.parameter, {}) for x in layers for k in KEYS)
+    if not from_sparse and not has_state:
+        _refuse_orphans(layers)
+
+    watch = CollapseWatch("lower the sparsity, set min_weights, use allocation='erk', or exclude the layer")
+    conductor = Conductor(layers, owners, method, plan)
+    conductor.attach()
+    sparsifier = Sparsifier(model, layers, conductor, watch)
+    _attached.add(sparsifier)
+    return sparsifier
+
+
+def _check_sparsity(sparsity: float, name: str) -> None:
+    if isinstance(sparsity, bool) or not isinstance(sparsity, int | float):
+        raise TypeError(f"{name} must be a number from 0 up to 1, got {sparsity!r}")
+    if not 0.0 <= sparsity < 1.0:
+        percentage = f" (a percentage? try {sparsity / 100:g})" if 1.0 < sparsity < 100.0 else ""
+        raise ValueError(f"{name} must be at least 0 and below 1, got {sparsity!r}{percentage}")
+
+
+def _check_count(number: int, name: str, *, least: int) -> None:
+    if isinstance(number, bool) or not isinstance(number, int) or number < least:
+        raise ValueError(f"{name} must be a whole number of at least {least}, got {number!r}")
+
+
+def _allocation(allocation: str | Allocation) -> Allocation:
+    if isinstance(allocation, str):
+        return ALLOCATIONS[allocation]()
+    if isinstance(allocation, type) or not callable(allocation):
+        raise TypeError(
+            f"allocation must be a name ({', '.join(ALLOCATIONS)}) or an allocation object such as st3.Sigma(), "
+            f"got {allocation!r}"
+        )
+    return allocation
+
+
+def _instance(thing: object, kind: type, argument: str) -> object:
+    if not isinstance(thing, kind):
+        raise TypeError(f"{argument} must be a name or a {kind.__name__} object such as st3.ST3(), got {thing!r}")
+    return thing
+
+
+def _optimizers(given: Optimizer | Sequence[Optimizer]) -> list[Optimizer]:
+    """Return the optimizers, unwrapped, after checking that their steps can be hooked."""
+    many = list(given) if isinstance(given, Sequence) else [given]
+    result = []
+    for optimizer in many:
+        inner = getattr(optimizer, "optimizer", None)  # accelerate's AcceleratedOptimizer and its like
+        while isinstance(inner, Optimizer):
+            optimizer, inner = inner, getattr(inner, "optimizer", None)
+        name = type(optimizer).__name__
+        if not isinstance(optimizer, Optimizer) or not hasattr(optimizer, "_optimizer_step_pre_hooks"):
+            raise TypeError(
+                f"{name} is not a torch optimizer with step hooks: pass a torch.optim.Optimizer (one that calls its "
+                f"base class's __init__)"
+            )
+        if isinstance(optimizer, torch.optim.LBFGS):
+            raise ValueError("LBFGS evaluates the model several times per step, which no raw weight survives: use SGD or Adam")
+        if any(group.get("differentiable") for group in optimizer.param_groups):
+            raise ValueError(f"{name}(differentiable=True) cannot be combined with in-place sparse weights: turn it off")
+        result.append(optimizer)
+    if not result:
+        raise ValueError("no optimizer was given")
+    return result
+
+
+def _zero_share(layers: Layers) -> tuple[int, int]:
+    """Return zeros and weights over the layers that are not all zero (those were initialised so)."""
+    zeros = weights = 0
+    for layer in layers:
+        found = int(all_reduce((local(layer.parameter.detach()) == 0).sum(), layer.shards.counts))
+        if found < layer.weights:
+            zeros, weights = zeros + found, weights + layer.weights
+    return zeros, weights
+
+
+def _refuse_orphans(layers: Layers) -> None:
+    zeros, weights = _zero_share(layers)
+    if weights and zeros > MOST_ZEROS * weights:
+        raise ValueError(
+            f"{zeros / weights:.0%} of the weights are exactly zero, and the optimizer holds no raw weights: a sparse "
+            f"checkpoint seems to have come without its optimizer; load optimizer.state_dict() too, use st3.keep_mask to "
+            f"fine-tune with the zeros fixed, or pass from_sparse=True to go on from these weights"
+        )
+
+
+def _some(names: list[str]) -> str:
+    more = f" and {len(names) - 5} more" if len(names) > 5 else ""
+    return ", ".join(map(repr, names[:5])) + more
+
+
+def _raise(faults: list[Exception]) -> None:
+    if not faults:
+        return
+    if len(faults) == 1:
+        raise faults[0]
+    raise ValueError("; ".join(str(fault) for fault in faults))

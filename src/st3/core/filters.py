@@ -1,0 +1,53 @@
+"""Where a weight tensor keeps its filters: the weights that feed one output."""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+__all__ = ["Filters"]
+
+
+@dataclass(frozen=True)
+class Filters:
+    """The output axis of a weight: 0 for most layers, 1 for transposed convolutions and Hugging Face's Conv1D.
+
+    A grouped transposed convolution holds `groups` blocks of inputs along axis 0, each with filters of its own.
+
+    >>> Filters().sums(torch.tensor([[1.0, 2.0], [3.0, 4.0]]))
+    tensor([[3.],
+            [7.]])
+    >>> Filters(axis=1).sums(torch.tensor([[1.0, 2.0], [3.0, 4.0]]))
+    tensor([[4., 6.]])
+    """
+
+    axis: int = 0
+    groups: int = 1
+
+    def count(self, shape: Sequence[int]) -> int:
+        """Return how many filters a weight of this shape has."""
+        return shape[self.axis] * self.groups
+
+    def size(self, shape: Sequence[int]) -> int:
+        """Return how many weights one filter has (the fan-in)."""
+        return math.prod(shape) // max(1, self.count(shape))
+
+    def sums(self, values: Tensor) -> Tensor:
+        """Return the sum over each filter; `spread` brings it back to the weight's shape."""
+        blocks = self._blocks(values)
+        axis = self.axis + (self.groups > 1)
+        others = [d for d in range(blocks.dim()) if d != axis and not (self.groups > 1 and d == 0)]
+        return blocks.sum(others, keepdim=True) if others else blocks.clone()
+
+    def spread(self, per_filter: Tensor, shape: Sequence[int]) -> Tensor:
+        """Return one value per filter in a form that broadcasts against a weight of `shape`."""
+        if self.groups == 1:
+            return per_filter
+        return per_filter.expand(-1, shape[0] // self.groups, -1, *per_filter.shape[3:]).flatten(0, 1)
+
+    def _blocks(self, values: Tensor) -> Tensor:
+        if self.groups == 1:
+            return values
+        return values.reshape(self.groups, values.shape[0] // self.groups, *values.shape[1:])

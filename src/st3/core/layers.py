@@ -1,0 +1,238 @@
+"""Which parameters are sparsified, and why the others are not.
+
+A layer here is one weight tensor with its name. Convolutions, linear layers and attention projections are covered;
+biases, norms and embeddings never by default. Everything is visible: `Layers` prints what is covered and, for every
+other weight, the reason.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from torch import Tensor, nn
+
+from ..tables import text_table
+from .filters import Filters
+from .patterns import FIRST, LAST, Pattern, Patterns, as_patterns, describe, matches, nearest_names
+from .shards import Shards, all_reduce, shards_of
+
+__all__ = ["Layer", "Layers", "Skipped", "find_layers", "named_weights", "unwrap"]
+
+_TRANSPOSED = (nn.ConvTranspose1d, nn.ConvTranspose2d, nn.ConvTranspose3d)
+_PLAIN = (nn.Conv1d, nn.Conv2d, nn.Conv3d, nn.Linear, nn.Bilinear)
+_ATTENTION = ("in_proj_weight", "q_proj_weight", "k_proj_weight", "v_proj_weight")
+
+
+@dataclass(frozen=True, eq=False)
+class Layer:
+    """One weight that is sparsified."""
+
+    name: str
+    parameter: nn.Parameter = field(repr=False)
+    kind: str  # the class of the module that holds it
+    filters: Filters
+    shards: Shards
+    sparsity: float | None = None  # a sparsity of its own, outside the common budget
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return tuple(self.parameter.shape)
+
+    @property
+    def weights(self) -> int:
+        return self.parameter.numel()
+
+    def filter_means(self, values: Tensor) -> Tensor:
+        """Return the mean of `values` over each filter, in a form that broadcasts against them.
+
+        `values` has the local shape of the weight, or holds some of its rows where filters are rows.
+        """
+        sums = all_reduce(self.filters.sums(values), self.shards.filters)
+        return self.filters.spread(sums / self.filters.size(self.shape), values.shape)
+
+
+@dataclass(frozen=True)
+class Skipped:
+    """One weight that is left alone, and why."""
+
+    name: str
+    shape: tuple[int, ...]
+    reason: str
+
+
+class Layers(Sequence[Layer]):
+    """The layers of a model that are sparsified; `skipped` holds the others. Prints as a table."""
+
+    def __init__(self, covered: Sequence[Layer], skipped: Sequence[Skipped]) -> None:
+        self._covered = tuple(covered)
+        self.skipped = tuple(skipped)
+
+    def __len__(self) -> int:
+        return len(self._covered)
+
+    def __getitem__(self, key):  # type: ignore[no-untyped-def,override]
+        """Return a layer by position or by name."""
+        if not isinstance(key, str):
+            return self._covered[key]
+        for layer in self._covered:
+            if layer.name in (key, f"{key}.weight"):
+                return layer
+        near = nearest_names(key, [layer.name for layer in self._covered])
+        raise LookupError(f"no sparsified layer {key!r}; near misses: {', '.join(near) or 'none'}")
+
+    def __iter__(self) -> Iterator[Layer]:
+        return iter(self._covered)
+
+    def __str__(self) -> str:
+        rows = [
+            [layer.name, layer.kind, "x".join(map(str, layer.shape)), f"{layer.weights:,}", _budget(layer)]
+            for layer in self._covered
+        ]
+        rows += [[s.name, "", "x".join(map(str, s.shape)), "", f"skipped: {s.reason}"] for s in self.skipped]
+        total = sum(layer.weights for layer in self._covered)
+        table = text_table(["layer", "kind", "shape", "weights", ""], rows, left=(0, 1, 2, 4))
+        return f"{table}\n{len(self)} layers, {total:,} weights are sparsified"
+
+    __repr__ = __str__
+
+
+def _budget(layer: Layer) -> str:
+    return "sparsified" if layer.sparsity is None else f"sparsity of its own: {layer.sparsity:g}"
+
+
+def find_layers(
+    model: nn.Module,
+    *,
+    include: Patterns | None = None,
+    exclude: Patterns = (),
+    keep_dense: Patterns = (),
+    layer_sparsity: Mapping[str, float] | None = None,
+) -> Layers:
+    """Return the layers of `model` to sparsify.
+
+    `include` restricts them (a layer type also brings in weights that are left out by default, as nn.Embedding);
+    `exclude` and `keep_dense` leave layers out, the latter also by position (`st3.FIRST`, `st3.LAST`);
+    `layer_sparsity` gives single layers a sparsity of their own, outside the budget that the others share.
+
+    >>> print(find_layers(nn.Sequential(nn.Linear(4, 8), nn.BatchNorm1d(8), nn.Linear(8, 2)), keep_dense="2"))
+    layer     kind    shape  weights
+    0.weight  Linear  8x4         32  sparsified
+    2.weight          2x8             skipped: kept dense by '2'
+    1 layers, 32 weights are sparsified
+    """
+    wanted = as_patterns(include, "include")
+    dense = as_patterns(keep_dense, "keep_dense")
+    own = dict(layer_sparsity or {})
+    sources = (*((p, "excluded") for p in as_patterns(exclude, "exclude")), *((p, "kept dense") for p in dense))
+    weights = list(named_weights(model))
+    unused: list[Pattern] = [*wanted, *(p for p, _ in sources if p not in (FIRST, LAST)), *own]
+
+    covered: list[Layer] = []
+    skipped: list[Skipped] = []
+    for name, parameter, owners in weights:
+        hits = [p for p in (*wanted, *(p for p, _ in sources), *own) if any(matches(p, name, o) for o in owners)]
+        unused = [p for p in unused if p not in hits]
+        reason = _why_not(name, parameter, owners, wanted, hits)
+        reason = reason or next((f"{verb} by {describe(p)}" for p, verb in sources if p in hits), None)
+        if reason:
+            if parameter.dim() > 1 or isinstance(parameter, nn.UninitializedParameter):
+                skipped.append(Skipped(name, _shape(parameter), reason))
+            continue
+        filters = _filters(owners[0], name)
+        shards = shards_of(parameter, filters.axis, name)
+        fixed = next((own[p] for p in own if p in hits), None)
+        covered.append(Layer(name, parameter, type(owners[0]).__name__, filters, shards, fixed))
+
+    if unused:
+        raise LookupError(_unmatched(unused, [name for name, _, _ in weights]))
+    for position, index in ((FIRST, 0), (LAST, -1)):
+        if position in dense and covered:
+            layer = covered.pop(index)
+            skipped.append(Skipped(layer.name, layer.shape, f"kept dense: the {position}"))
+    if not covered:
+        raise LookupError(_nothing(skipped))
+    return Layers(covered, skipped)
+
+
+def named_weights(model: nn.Module) -> Iterator[tuple[str, nn.Parameter, list[nn.Module]]]:
+    """Yield every parameter once, under its first name, with all the modules that hold it (tied: more than one)."""
+    owners: dict[int, list[nn.Module]] = {}
+    for module in model.modules():
+        for parameter in module._parameters.values():
+            if parameter is not None:
+                owners.setdefault(id(parameter), []).append(module)
+    for name, parameter in unwrap(model).named_parameters():
+        yield name.replace("_orig_mod.", ""), parameter, owners[id(parameter)]
+
+
+def unwrap(model: nn.Module) -> nn.Module:
+    """Return the user's model inside DistributedDataParallel, DataParallel, an averaged or a compiled one."""
+    wrappers = ("DistributedDataParallel", "DataParallel", "AveragedModel")
+    while True:
+        if type(model).__name__ in wrappers and isinstance(getattr(model, "module", None), nn.Module):
+            model = model.module  # type: ignore[assignment]
+        elif isinstance(getattr(model, "_orig_mod", None), nn.Module):
+            model = model._orig_mod  # type: ignore[assignment]
+        else:
+            return model
+
+
+def _why_not(
+    name: str, parameter: nn.Parameter, owners: list[nn.Module], wanted: Sequence[Pattern], hits: Sequence[Pattern]
+) -> str | None:
+    """Return why a weight is not even a candidate, or None if it is one."""
+    asked_by_type = any(isinstance(p, type) and p in hits for p in wanted)
+    if isinstance(parameter, nn.UninitializedParameter):
+        return "not initialised yet: run one batch through the model first"
+    if parameter.dim() < 2:
+        return "a bias or norm"
+    if not parameter.requires_grad:
+        return "does not require a gradient"
+    if not parameter.is_floating_point():
+        return f"holds {parameter.dtype}"
+    if not asked_by_type:
+        embedding = next((o for o in owners if isinstance(o, nn.Embedding | nn.EmbeddingBag)), None)
+        if embedding is not None:
+            return "an embedding" if len(owners) == 1 else "tied to an embedding"
+        if not _is_supported(owners[0], name):
+            return f"{type(owners[0]).__name__} is not covered by default (include its type to cover it)"
+    if wanted and not any(p in hits for p in wanted):
+        return "not included"
+    return None
+
+
+def _is_supported(module: nn.Module, name: str) -> bool:
+    own_name = name.rpartition(".")[2]
+    if isinstance(module, nn.MultiheadAttention):
+        return own_name in _ATTENTION
+    return own_name == "weight" and (isinstance(module, _PLAIN + _TRANSPOSED) or _is_hugging_face_conv1d(module))
+
+
+def _is_hugging_face_conv1d(module: nn.Module) -> bool:
+    # Known by name, so that transformers need not be imported: a linear layer whose weight is (inputs, outputs).
+    return type(module).__name__ == "Conv1D" and hasattr(module, "nf") and module.weight.dim() == 2
+
+
+def _filters(module: nn.Module, name: str) -> Filters:
+    if isinstance(module, _TRANSPOSED):
+        return Filters(axis=1, groups=module.groups)
+    if _is_hugging_face_conv1d(module):
+        return Filters(axis=1)
+    return Filters()
+
+
+def _shape(parameter: nn.Parameter) -> tuple[int, ...]:
+    return () if isinstance(parameter, nn.UninitializedParameter) else tuple(parameter.shape)
+
+
+def _unmatched(patterns: Sequence[Pattern], names: Sequence[str]) -> str:
+    parts = []
+    for pattern in patterns:
+        near = nearest_names(pattern, names)
+        parts.append(describe(pattern) + (f" (near misses: {', '.join(near)})" if near else ""))
+    return f"no weight of the model matches {'; '.join(parts)}"
+
+
+def _nothing(skipped: Sequence[Skipped]) -> str:
+    seen = "; ".join(f"{s.name} ({s.reason})" for s in skipped[:8]) or "the model has no weight of two or more axes"
+    more = f" and {len(skipped) - 8} more" if len(skipped) > 8 else ""
+    return f"no layer is left to sparsify: {seen}{more}"

@@ -1,0 +1,74 @@
+"""What a method is: two equations and what it remembers.
+
+    sparse_weight   forward: what the parameter becomes, from the raw weight and the threshold
+    raw_gradient    backward: dL/draw from dL/dsparse (default: the gradient itself, "straight-through")
+
+A method is a frozen object that holds its settings and no state. What it remembers per weight lies in the optimizer's
+state under the key `keeps`: the raw weight or, where zeroed weights are exactly 0, only the mask. The conductor
+(conductor.py) calls the equations at the right moments; thresholds come from the plan (plan.py).
+"""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import ClassVar, Literal, final
+
+import torch
+from torch import Tensor
+
+from ..registry import Registry
+from .selection import Scalar
+
+__all__ = ["METHODS", "FixedMask", "Method", "ThresholdMethod"]
+
+
+class Method(ABC):
+    """A sparse-training method. Abstract; see `ThresholdMethod`."""
+
+    keeps: ClassVar[Literal["raw", "mask"]]
+
+    def is_straight_through(self, sparsity: float) -> bool:
+        """Tell whether the raw weight's gradient is the sparse weight's, unchanged, for this target sparsity."""
+        return True
+
+    def raw_gradient(self, grad: Tensor, active: Tensor, scale: Tensor | None, sparsity: float) -> Tensor:
+        """Return dL/draw from `grad` = dL/dsparse; `active` is the mask, `scale` what `sparse_weight` returned.
+
+        Depends on the current mask and scale only, linearly in `grad`: so it may be applied to every micro-batch, and
+        clipping, accumulation and data-parallel averaging see the gradient that will be applied.
+        """
+        return grad
+
+
+class ThresholdMethod(Method):
+    """All raw weights live; a threshold decides what the forward path sees (ST-3, Feather, hard STE, ...)."""
+
+    keeps: ClassVar[Literal["raw", "mask"]] = "raw"
+
+    @abstractmethod
+    def sparse_weight(
+        self, raw: Tensor, threshold: Scalar, filter_means: Callable[[Tensor], Tensor], out: Tensor
+    ) -> Tensor | None:
+        """Write the sparse weight of `raw` into `out`; return the factor per filter, if there is one.
+
+        `filter_means(values)` is the mean over each filter, broadcastable. A weight at or below the threshold must
+        become exactly 0. Rows of a weight may come in pieces: a filter's result must depend on that filter alone.
+        """
+
+
+@final
+@dataclass(frozen=True)
+class FixedMask(Method):
+    """The mask stays as it is; active weights train as usual, zeroed ones stay exactly 0."""
+
+    keeps: ClassVar[Literal["raw", "mask"]] = "mask"
+
+    def is_straight_through(self, sparsity: float) -> bool:
+        return False
+
+    def raw_gradient(self, grad: Tensor, active: Tensor, scale: Tensor | None, sparsity: float) -> Tensor:
+        return torch.where(active, grad, 0.0)  # not a product: inf * 0 would be NaN
+
+
+METHODS: Registry[Callable[[], Method]] = Registry("method")
+METHODS.hint("st3-sigma", "ST-3 sigma is method='st3' with allocation='sigma'")

@@ -1,0 +1,71 @@
+"""The pure maths: threshold operators and the filter rescale.
+
+Every function depends on its arguments only. A threshold is a number or a 0-dim tensor and is never negative;
+weights whose magnitude equals it are zeroed. `out` may be given to write into an existing tensor.
+"""
+
+import torch
+from torch import Tensor
+
+__all__ = ["BOUND", "MASS_EPSILON", "bounded_scale", "exact_scale", "feather", "hard", "kept", "soft"]
+
+BOUND = 0.01  # the bounded rescale is (1 + BOUND) / (r + BOUND): at most 101 for an empty filter
+MASS_EPSILON = 1e-6  # added to both mean magnitudes, so that an all-zero filter gives 1 and not 0/0
+
+
+def hard(raw: Tensor, threshold: Tensor | float, *, out: Tensor | None = None) -> Tensor:
+    """Keep what lies above the threshold as it is: raw * [|raw| > threshold].
+
+    >>> hard(torch.tensor([0.5, -0.4, 0.1]), 0.2)
+    tensor([ 0.5000, -0.4000,  0.0000])
+    """
+    return torch.where(raw.abs() > threshold, raw, torch.zeros((), dtype=raw.dtype, device=raw.device), out=out)
+
+
+def soft(raw: Tensor, threshold: Tensor | float, *, out: Tensor | None = None) -> Tensor:
+    """Shrink every magnitude by the threshold, down to zero: sign(raw) * max(|raw| - threshold, 0).
+
+    Computed as raw minus its projection onto [-threshold, threshold]: the same number, in two passes, and the zeros
+    are exact. Clipped rather than masked: with a stale mask, (raw - sign * threshold) * mask would change signs.
+
+    >>> soft(torch.tensor([0.5, -0.4, 0.1]), 0.2)
+    tensor([ 0.3000, -0.2000,  0.0000])
+    """
+    return torch.sub(raw, torch.clamp(raw, -threshold, threshold, out=out), out=out)
+
+
+def feather(raw: Tensor, threshold: Tensor | float, power: float, *, out: Tensor | None = None) -> Tensor:
+    """Shrink less the larger the weight: sign(raw) * max(|raw|^p - threshold^p, 0)^(1/p).
+
+    p = 1 is soft, p towards infinity hard (Glentis Georgoulakis et al., Feather, BMVC 2023). Written as
+    |raw| * (1 - (threshold/|raw|)^p)^(1/p) where |raw| > threshold, which neither under- nor overflows.
+
+    >>> feather(torch.tensor([0.5, -0.4, 0.1]), 0.2, 1.0)
+    tensor([ 0.3000, -0.2000,  0.0000])
+    """
+    magnitude = raw.abs()
+    active = magnitude > threshold
+    ratio = torch.where(active, threshold / magnitude, torch.ones_like(raw))
+    return torch.mul(raw, (1.0 - ratio**power) ** (1.0 / power), out=out)  # ratio 1 gives an exact zero
+
+
+def kept(magnitude: Tensor, threshold: Tensor | float) -> Tensor:
+    """Zero the magnitudes at or below the threshold, in place."""
+    if isinstance(threshold, Tensor):
+        return magnitude.mul_(magnitude > threshold)
+    return torch.nn.functional.threshold_(magnitude, threshold, 0.0)
+
+
+def bounded_scale(mean: Tensor, kept_mean: Tensor) -> Tensor:
+    """Return the rescale per filter from its mean magnitude before and after zeroing: 1.01 / (r + 0.01).
+
+    1 for a full filter, at most 101 for an empty one, finite for an all-zero one. The paper's formula is
+    `exact_scale`; this is the form of the authors' program (docs/decisions/0003-rescale.md).
+    """
+    kept = (kept_mean + MASS_EPSILON) / (mean + MASS_EPSILON)
+    return (1.0 + BOUND) / (kept + BOUND)
+
+
+def exact_scale(mean: Tensor, kept_mean: Tensor) -> Tensor:
+    """Return the paper's rescale per filter, 1 / r (sec. 3, "Weight rescaling"); 1 for an empty filter."""
+    return torch.where(kept_mean > 0, mean / kept_mean, torch.ones_like(mean))

@@ -1,0 +1,49 @@
+"""What is asked of each layer after a number of steps: ramp, allocation, and the layers with a sparsity of their own."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from torch import Tensor
+
+from .allocations import Allocation, Cut, Pool, Uniform, cuts_with_floor
+from .layers import Layer
+from .ramps import Ramp
+from .selection import Hint, quota
+
+__all__ = ["Plan"]
+
+
+@dataclass(frozen=True)
+class Plan:
+    """The target `sparsity` of the common budget, how it is approached and how it is shared."""
+
+    sparsity: float
+    ramp: Ramp
+    allocation: Allocation
+    min_weights: int = 0
+    hints: dict[object, Hint] = field(default_factory=dict, repr=False)
+
+    def reached(self, step: int) -> bool:
+        """Tell whether the full target is asked for after `step` steps."""
+        return self.ramp(step) >= self.sparsity
+
+    def cuts(self, layers: Sequence[Layer], raws: Sequence[Tensor], step: int) -> list[Cut | None]:
+        """Return where to cut each layer after `step` steps; None where it stays dense."""
+        now = self.ramp(step)
+        cuts: list[Cut | None] = [None] * len(layers)
+        common = [i for i, layer in enumerate(layers) if layer.sparsity is None]
+        if common:
+            pool = Pool([layers[i] for i in common], [raws[i] for i in common], self.hints)
+            found = cuts_with_floor(self.allocation, pool, quota(pool.weights, now), self.min_weights)
+            for i, cut in zip(common, found, strict=True):
+                cuts[i] = cut
+        progress = now / self.sparsity if self.sparsity else 1.0
+        for i, layer in enumerate(layers):
+            if layer.sparsity is not None:
+                alone = Pool([layer], [raws[i]], self.hints)
+                cuts[i] = Uniform()(alone, quota(layer.weights, layer.sparsity * progress))[0]
+        return cuts
+
+    def zeros_asked(self, layers: Sequence[Layer]) -> int:
+        """Return how many weights the common budget must have lost at the target."""
+        return quota(sum(layer.weights for layer in layers if layer.sparsity is None), self.sparsity).zeros

@@ -1,0 +1,120 @@
+"""Ramps: how much sparsity is asked for after a number of optimizer steps.
+
+A ramp is a function of the step, nothing else: it remembers nothing, so a resumed run cannot fall out of
+step with it. `start` and `end` are optimizer steps; the value at `step` is what holds *after* that many
+steps, so a ramp that ends at step 80 asks for the full target right after the 80th step.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from ..registry import Registry
+
+__all__ = ["RAMPS", "Constant", "Cubic", "Linear", "Ramp", "resolve_ramp", "step_of"]
+
+Ramp = Callable[[int], float]
+RAMPS: Registry[Callable[[float, int, int], Ramp]] = Registry("ramp")
+
+
+@RAMPS.register("cubic")
+@dataclass(frozen=True)
+class Cubic:
+    """s(t) = final * (1 - (1 - t)^3), with t from 0 at `start` to 1 at `end` (Zhu & Gupta; the paper's).
+
+    >>> ramp = Cubic(final=0.9, start=5, end=80)
+    >>> [round(ramp(step), 4) for step in (0, 5, 20, 50, 80, 100)]
+    [0.0, 0.0, 0.4392, 0.8424, 0.9, 0.9]
+    """
+
+    final: float
+    start: int
+    end: int
+
+    def __call__(self, step: int) -> float:
+        return self.final * (1.0 - (1.0 - _progress(step, self.start, self.end)) ** 3)
+
+
+@RAMPS.register("linear")
+@dataclass(frozen=True)
+class Linear:
+    """s(t) = final * t, with t from 0 at `start` to 1 at `end`.
+
+    >>> Linear(final=0.9, start=0, end=10)(5)
+    0.45
+    """
+
+    final: float
+    start: int
+    end: int
+
+    def __call__(self, step: int) -> float:
+        return self.final * _progress(step, self.start, self.end)
+
+
+@RAMPS.register("constant")
+@dataclass(frozen=True)
+class Constant:
+    """The final sparsity from step `start` on (0: from before the first step), none before; `end` plays no part.
+
+    >>> Constant(final=0.9, start=0, end=0)(0)
+    0.9
+    """
+
+    final: float
+    start: int = 0
+    end: int = 0
+
+    def __call__(self, step: int) -> float:
+        return self.final if step >= self.start else 0.0
+
+
+def _progress(step: int, start: int, end: int) -> float:
+    return min(1.0, max(0.0, (step - start) / (end - start)))
+
+
+def step_of(moment: float, total_steps: int, name: str) -> int:
+    """Return `moment` as an optimizer step: a float is a fraction of the run, an int is a step.
+
+    >>> step_of(0.5, 1000, "end"), step_of(500, 1000, "end")
+    (500, 500)
+    """
+    if isinstance(moment, bool) or not isinstance(moment, int | float):
+        raise TypeError(
+            f"{name} must be a fraction of the run (float) or a step (int), got {moment!r} of type "
+            f"{type(moment).__name__}"
+        )
+    if isinstance(moment, int):
+        if moment < 0:
+            raise ValueError(f"{name} must not be negative, got step {moment}")
+        return moment
+    if not 0.0 <= moment <= 1.0:
+        raise ValueError(
+            f"{name} as a fraction of the run must lie between 0.0 and 1.0, got {moment!r} "
+            f"(a step? write the whole number {moment:.0f})"
+        )
+    return int(moment * total_steps + 0.5)
+
+
+def resolve_ramp(ramp: str | Ramp, *, sparsity: float, start: int, end: int, total_steps: int) -> Ramp:
+    """Return `ramp` as a function of the step, after checking that it reaches `sparsity` within the run."""
+    if isinstance(ramp, str):
+        make = RAMPS[ramp]
+        if ramp != "constant" and end <= start:
+            raise ValueError(
+                f"the {ramp} ramp has no step to rise in: it starts at step {start} and ends at step {end} of "
+                f"{total_steps}; give more total_steps, or a later end"
+            )
+        ramp = make(sparsity, start, end)
+    elif not callable(ramp):
+        raise TypeError(f"ramp must be a name ({', '.join(RAMPS)}) or a function of the step, got {ramp!r}")
+    reached = ramp(total_steps)
+    if reached != sparsity:
+        where = f"ends at step {end} but the run stops" if end > total_steps else "has not reached the target"
+        raise ValueError(
+            f"the ramp {where} at step {total_steps}: sparsity would stop at {reached:.4g} of {sparsity:g}; "
+            f"give an earlier end or more total_steps"
+        )
+    first = ramp(0)
+    if not 0.0 <= first < 1.0:
+        raise ValueError(f"the ramp must stay at or above 0 and below 1, but asks for {first!r} at step 0")
+    return ramp

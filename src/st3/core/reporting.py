@@ -1,0 +1,74 @@
+"""From layers to a report: the counts of this model, now, and its multiply-adds for an example input."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from torch import Tensor, nn
+
+from ..measure import LayerRow, Report, count_macs
+from .allocations import Cut
+from .inspection import count
+from .layers import Layers, find_layers, named_weights
+from .patterns import Patterns
+
+__all__ = ["build_report", "report"]
+
+
+def report(
+    model: nn.Module, example_input: Any = None, *, include: Patterns | None = None, exclude: Patterns = ()
+) -> Report:
+    """Report on any model, with or without a sparsifier: zeros per layer and, with an example input, multiply-adds.
+
+    >>> from torch import nn
+    >>> report(nn.Linear(4, 2)).zeros
+    0
+    """
+    return build_report(model, find_layers(model, include=include, exclude=exclude), {}, None, None, example_input)
+
+
+def build_report(
+    model: nn.Module,
+    layers: Layers,
+    cuts: Mapping[str, Cut | None],
+    target: float | None,
+    step: int | None,
+    example_input: Any,
+) -> Report:
+    """Return the report of `layers`, with the thresholds of `cuts`."""
+    macs = None if example_input is None else count_macs(model, example_input)
+    rows = []
+    for layer in layers:
+        found, cut = count(layer), cuts.get(layer.name)
+        rows.append(
+            LayerRow(
+                name=layer.name,
+                shape=layer.shape,
+                weights=layer.weights,
+                zeros=found.zeros,
+                target=layer.sparsity if cut is None or cut.zeros is None else cut.zeros / layer.weights,
+                threshold=None if cut is None else float(cut.threshold),
+                empty_filters=found.empty_filters,
+                filters=found.filters,
+                macs=None if macs is None else macs.of(layer.parameter),
+            )
+        )
+    return Report(
+        rows=tuple(rows),
+        target=target,
+        step=step,
+        other_parameters=sum(p.numel() for _, p, _ in named_weights(model)) - sum(row.weights for row in rows),
+        other_macs=0 if macs is None else macs.total - sum(row.macs or 0 for row in rows),
+        uncounted=() if macs is None else macs.uncounted,
+        skipped=tuple((s.name, s.reason) for s in layers.skipped),
+        input_shape=None if example_input is None else _shapes(example_input),
+    )
+
+
+def _shapes(example: Any) -> str:
+    if isinstance(example, Tensor):
+        return "x".join(map(str, example.shape))
+    if isinstance(example, Mapping):
+        return ", ".join(f"{key}: {_shapes(value)}" for key, value in example.items())
+    if isinstance(example, tuple | list):
+        return ", ".join(_shapes(value) for value in example)
+    return type(example).__name__

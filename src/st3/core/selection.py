@@ -1,0 +1,100 @@
+"""The exact k-th magnitude over many tensors: which weights are the smallest, without sorting them.
+
+`select` answers for the whole pool: `low`, the k-th smallest score, and `high`, the next one, where a score is a
+weight's magnitude times its layer's factor. Three searches give the same answer:
+
+    numpy on the CPU        count and collect what lies in a narrow bracket, partition only that (selection_cpu.py)
+    bits of the float       histograms by digit, no host synchronisation: any other device   (selection_bits.py)
+    the same, all-reduced   where the weights are sharded over processes
+
+A `Hint` remembers where the last answer lay. It makes the next search faster and never changes its result.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from .shards import UNSHARDED, Shards
+
+__all__ = ["Hint", "Quota", "Scalar", "Selected", "quota", "select", "threshold_between"]
+
+Scalar = float | Tensor  # a number on the CPU, a 0-dim tensor (never read back) elsewhere
+
+
+@dataclass
+class Hint:
+    """Where the last selection ended: a bracket for the next one. Empty at first."""
+
+    low: Scalar | None = None
+    previous: float | None = None
+    width: float = 0.01  # half-width of the bracket relative to the threshold
+
+
+@dataclass(frozen=True, eq=False)
+class Selected:
+    """The k-th smallest score, the next one, and by how many weights ties at `low` exceed k."""
+
+    low: Scalar
+    high: Scalar
+    surplus: Scalar
+
+
+@dataclass(frozen=True)
+class Quota:
+    """How many weights of a pool are to be zeroed, and where between two scores the threshold lies."""
+
+    zeros: int
+    fraction: float = 0.0
+
+
+def quota(weights: int, sparsity: float) -> Quota:
+    """Return the quota that the linear quantile of `weights` scores at `sparsity` implies.
+
+    floor((n - 1) s) + 1 scores lie at or below that quantile; none at sparsity 0.
+
+    >>> quota(270_896, 0.9)
+    Quota(zeros=243806, fraction=0.5)
+    """
+    if sparsity <= 0.0 or weights == 0:
+        return Quota(0)
+    position = (weights - 1) * sparsity
+    return Quota(math.floor(position) + 1, position - math.floor(position))
+
+
+def select(
+    tensors: Sequence[Tensor],
+    k: int,
+    *,
+    factors: Sequence[float] | None = None,
+    shards: Sequence[Shards] | None = None,
+    hint: Hint | None = None,
+) -> Selected:
+    """Return the k-th smallest of all |weight| * factor (k from 1), the next one, and the surplus of ties.
+
+    >>> found = select([torch.tensor([0.5, -0.4]), torch.tensor([[0.1, 0.3]])], k=2)
+    >>> round(found.low, 6), round(found.high, 6), found.surplus
+    (0.3, 0.4, 0)
+    """
+    from . import selection_bits, selection_cpu
+
+    hint = Hint() if hint is None else hint
+    shards = [UNSHARDED] * len(tensors) if shards is None else shards
+    on_cpu = all(tensor.device.type == "cpu" for tensor in tensors)
+    if on_cpu and not any(s.counts for s in shards):
+        return selection_cpu.select(tensors, k, factors, hint)
+    return selection_bits.select(tensors, k, factors, shards, hint)
+
+
+def threshold_between(selected: Selected, fraction: float, dtype: torch.dtype) -> Scalar:
+    """Return low + (high - low) * fraction in the precision of `dtype`, never rounded up to `high`."""
+    low, high = selected.low, selected.high
+    if isinstance(low, Tensor) or isinstance(high, Tensor):
+        value = low + torch.where(torch.isfinite(torch.as_tensor(high)), high - low, 0.0) * fraction
+        return torch.where(torch.as_tensor(value < high), value, low)
+    if not fraction or high == math.inf:
+        return low
+    value = torch.tensor(low + (high - low) * fraction, dtype=dtype).item()
+    return value if value < high else low

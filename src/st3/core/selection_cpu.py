@@ -1,0 +1,125 @@
+"""Selection on the CPU: numpy, a bracket around the answer, one pass over the weights.
+
+Sorting 25 million weights takes seconds. Instead: guess a narrow bracket that should hold the k-th score (from the
+last answer, else from a sample), count what lies below it, collect what lies inside (about one per cent), partition
+that. The counts prove the answer; where the bracket missed, a wider one is tried, at last all scores at once.
+"""
+
+import itertools
+import math
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from .selection import Hint, Selected
+
+__all__ = ["select"]
+
+CHUNK = 1 << 16  # weights per piece of work: the scratch arrays stay in the cache
+SAMPLE = 1 << 16  # weights looked at to guess a bracket
+PARALLEL_FROM = 1 << 22  # weights from which a second thread pays
+MOST_INSIDE = 0.02  # a bracket that holds a larger part of the weights is narrowed next time
+
+Piece = tuple[Tensor, float]
+
+
+def select(tensors: Sequence[Tensor], k: int, factors: Sequence[float] | None, hint: Hint) -> Selected:
+    """Return the k-th smallest score and the next one; see `selection.select`."""
+    pieces = list(_pieces(tensors, factors))
+    total = sum(piece.numel() for piece, _ in pieces)
+    if not 1 <= k <= total:
+        raise ValueError(f"asked for the {k}-th smallest of {total} weights")
+    for low_edge, high_edge in _brackets(pieces, total, k, hint):
+        below, inside = _scan(pieces, low_edge, high_edge)
+        if below < k < below + inside.size:
+            break
+    else:
+        below, inside = 0, np.concatenate([_scores(piece) for piece in pieces])
+    rank = k - below - 1
+    ranks = [rank, rank + 1] if rank + 1 < inside.size else [rank]
+    inside.partition(ranks)
+    low = float(inside[rank])
+    high = float(inside[rank + 1]) if len(ranks) == 2 else math.inf
+    # Inside the partition everything left of `rank` is <= low, so ties beyond it stand on the right.
+    surplus = int(np.count_nonzero(inside[rank + 1 :] == inside[rank])) if high == low else 0
+    _remember(hint, low, inside.size / total)
+    return Selected(low, high, surplus)
+
+
+def _pieces(tensors: Sequence[Tensor], factors: Sequence[float] | None) -> Iterator[Piece]:
+    for i, tensor in enumerate(tensors):
+        flat = _memory_order(tensor.detach())
+        for piece in flat.split(CHUNK):
+            yield piece, 1.0 if factors is None else factors[i]
+
+
+def _memory_order(tensor: Tensor) -> Tensor:
+    """Return all entries in one dimension, in the order they lie in memory: a view for any dense layout."""
+    axes = sorted(range(tensor.dim()), key=lambda axis: -tensor.stride(axis))
+    return tensor.permute(axes).reshape(-1)
+
+
+def _scores(piece: Piece) -> np.ndarray:
+    tensor, factor = piece
+    if tensor.dtype in (torch.bfloat16, torch.float16):
+        tensor = tensor.float()
+    scores: np.ndarray = np.abs(tensor.numpy())
+    if factor != 1.0:
+        scores *= scores.dtype.type(factor)
+    return scores
+
+
+def _brackets(pieces: list[Piece], total: int, k: int, hint: Hint) -> Iterator[tuple[float, float]]:
+    """Yield brackets (low, high], each a better bet than the one before it."""
+    if isinstance(hint.low, float) and 0.0 < hint.low < math.inf and total > SAMPLE:
+        drift = 0.0 if hint.previous is None else hint.low - hint.previous
+        yield (hint.low + drift) * (1 - hint.width), (hint.low + drift) * (1 + hint.width)
+        hint.width = min(4 * hint.width, 0.25)  # reached only if that one missed
+    if total > 4 * SAMPLE:
+        yield _sampled_bracket(pieces, total, k)
+
+
+def _sampled_bracket(pieces: list[Piece], total: int, k: int) -> tuple[float, float]:
+    stride = total // SAMPLE
+    sample = np.concatenate([_scores((tensor[i % stride :: stride], f)) for i, (tensor, f) in enumerate(pieces)])
+    sample.sort()
+    share = k / total
+    centre = share * sample.size
+    margin = 5.0 * math.sqrt(sample.size * share * (1 - share)) + 5.0  # five standard deviations of the rank
+    low, high = int(centre - margin), int(centre + margin)
+    return (float(sample[low]) if low >= 0 else -1.0, float(sample[high]) if high < sample.size else math.inf)
+
+
+def _scan(pieces: list[Piece], low: float, high: float) -> tuple[int, np.ndarray]:
+    """Return how many scores are at most `low`, and those that lie in (low, high]."""
+    threads = torch.get_num_threads()
+    if threads == 1 or sum(piece.numel() for piece, _ in pieces[: PARALLEL_FROM // CHUNK]) < PARALLEL_FROM // 2:
+        parts = [_scan_some(pieces, low, high)]
+    else:
+        shares = [pieces[i::threads] for i in range(threads)]
+        with ThreadPoolExecutor(threads) as pool:
+            parts = list(pool.map(_scan_some, shares, itertools.repeat(low), itertools.repeat(high)))
+    return sum(below for below, _ in parts), np.concatenate([inside for _, inside in parts])
+
+
+def _scan_some(pieces: list[Piece], low: float, high: float) -> tuple[int, np.ndarray]:
+    below, found = 0, []
+    for piece in pieces:
+        scores = _scores(piece)
+        bottom, top = scores.dtype.type(low), scores.dtype.type(high)
+        is_below = scores <= bottom
+        below += int(np.count_nonzero(is_below))
+        inside = scores <= top
+        inside ^= is_below  # a NaN is neither below nor inside: it counts as large, as in a sort
+        found.append(scores[inside])
+    return below, np.concatenate(found)
+
+
+def _remember(hint: Hint, low: float, inside: float) -> None:
+    hint.previous = hint.low if isinstance(hint.low, float) else None
+    hint.low = low
+    if inside > MOST_INSIDE:
+        hint.width = max(hint.width / 2, 1e-4)

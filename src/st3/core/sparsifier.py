@@ -1,0 +1,215 @@
+"""The sparsifier: what a user holds while a model trains sparse."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch import nn
+
+from ..measure import Report
+from .allocations import Allocation
+from .conductor import Conductor
+from .errors import TargetMissedError
+from .inspection import CollapseWatch, count, require_numbers
+from .layers import Layer, Layers, named_weights
+from .method import Method
+from .operators import hard
+from .plan import Plan
+from .ramps import Ramp
+from .reporting import build_report
+from .selection import quota
+from .shards import local
+
+__all__ = ["Sparsifier"]
+
+LOOK_EVERY = 20  # steps between two looks for collapsed layers and NaN; each look reads counts back from the device
+
+
+class Sparsifier:
+    """Keeps a model sparse while it trains; made by `st3.sparsify` or `st3.keep_mask`.
+
+    The model holds the sparse weights at every moment outside `optimizer.step`, the optimizer state the raw ones.
+    """
+
+    def __init__(self, model: nn.Module, layers: Layers, conductor: Conductor, watch: CollapseWatch) -> None:
+        self.model = model
+        self.layers = layers
+        self.is_finalized = False
+        self._conductor = conductor
+        self._watch = watch
+        self._is_detached = False
+        conductor.on_step = self._after_step
+
+    # ---------------------------------------------------------------- questions
+
+    @property
+    def step(self) -> int:
+        """How many optimizer steps have been counted."""
+        return self._conductor.step
+
+    @property
+    def sparsity(self) -> float:
+        """The target sparsity."""
+        return self._conductor.plan.sparsity
+
+    @property
+    def ramp(self) -> Ramp:
+        """The sparsity asked for after that many optimizer steps, as a function."""
+        return self._conductor.plan.ramp
+
+    @property
+    def method(self) -> Method:
+        """The method at work; `FixedMask` once frozen."""
+        return self._conductor.method
+
+    @property
+    def allocation(self) -> Allocation:
+        """How the sparsity is shared among the layers."""
+        return self._conductor.plan.allocation
+
+    @property
+    def at_target(self) -> bool:
+        """Whether the target is reached: from then on a checkpoint may count as the best."""
+        return self._conductor.plan.reached(self.step)
+
+    @property
+    def is_attached(self) -> bool:
+        """Whether it still follows the optimizer's steps."""
+        return not self.is_finalized and not self._is_detached
+
+    @property
+    def is_frozen(self) -> bool:
+        """Whether the masks are fixed."""
+        return self._conductor.method.keeps == "mask"
+
+    @property
+    def thresholds(self) -> dict[str, float]:
+        """The threshold of each layer at the last step; 0 where a layer is dense."""
+        cuts = self._conductor.cuts
+        return {
+            layer.name: 0.0 if (cut := cuts.get(layer.name)) is None else float(cut.threshold) for layer in self.layers
+        }
+
+    def report(self, example_input: Any = None) -> Report:
+        """Return what the model holds now, layer by layer; with an example input also its multiply-adds."""
+        self._conductor.settle()
+        step = self.step if self.is_attached else None
+        return build_report(self.model, self.layers, self._conductor.cuts, self.sparsity, step, example_input)
+
+    def __repr__(self) -> str:
+        plan = self._conductor.plan
+        state = "finalized" if self.is_finalized else "detached" if self._is_detached else f"step {self.step}"
+        head = f"Sparsifier({self.method}, {plan.allocation}, {plan.ramp}, {state})"
+        return f"{head}\n{self.report()}"
+
+    # ---------------------------------------------------------------- the life of a run
+
+    def freeze(self) -> None:
+        """Fix the masks from here on: active weights train as usual, zeroed ones stay 0. Idempotent."""
+        self._require_attached("freeze")
+        self._conductor.freeze()
+
+    def adopt(self) -> None:
+        """Take the weights that the model holds now as the new raw weights (after loading some into it)."""
+        self._require_attached("adopt")
+        self._conductor.adopt()
+        self._conductor.refresh()
+
+    def map_gradients(self) -> None:
+        """Turn gradients into those of the raw weights before clipping; needed with sharded weights only.
+
+        Does nothing for straight-through methods. Elsewhere tensor hooks do it; `fully_shard` never calls those, and
+        without this call it happens inside `optimizer.step`, after clipping.
+        """
+        self._require_attached("map_gradients")
+        self._conductor.map_gradients()
+
+    def finalize(self) -> nn.Module:
+        """Count the zeros, raise if the target was missed; then let go: the model is plain and stays sparse.
+
+        The raw weights leave the optimizer. A further `optimizer.step` would fill the zeros, so it raises until
+        `st3.keep_mask` (to fine-tune) or `detach` says what is meant. Idempotent.
+        """
+        if self.is_finalized:
+            return self.model
+        self._require_attached("finalize")
+        conductor = self._conductor
+        conductor.settle()
+        if len(conductor.optimizers) > 1 and self.at_target:
+            conductor.refresh()  # optimizers that step at different rates leave the others' weights a step behind
+        self._require_target()
+        self._watch.look(list(self.layers), self.step)
+        conductor.unhook()
+        conductor.forget()
+        self.is_finalized = True
+        conductor.guard()
+        return self.model
+
+    def detach(self) -> None:
+        """Put the raw weights back into the model (unless finalized) and remove every hook. Idempotent."""
+        if self.is_attached:
+            self._conductor.settle()
+            self._conductor.restore_raw()
+            self._conductor.forget()
+        self._conductor.unhook()
+        self._is_detached = True
+
+    @torch.no_grad()
+    def apply_to(self, other_model: nn.Module) -> float:
+        """Make a copy of the model with weights of its own (an average of past weights) as sparse as asked now.
+
+        An average of sparse weights is less sparse than each of them. It gets thresholds of its own: the largest
+        magnitudes stay as they are, the others become 0. Returns the sparsity reached over the layers.
+        """
+        others = {name: parameter for name, parameter, _ in named_weights(other_model)}
+        missing = [layer.name for layer in self.layers if layer.name not in others]
+        if missing:
+            raise LookupError(f"the other model has no weight {', '.join(map(repr, missing[:5]))}: it is no copy of this one")
+        twins = [Layer(x.name, others[x.name], x.kind, x.filters, x.shards, x.sparsity) for x in self.layers]
+        raws = [local(twin.parameter.detach()) for twin in twins]
+        for twin, raw, cut in zip(twins, raws, self._conductor.plan.cuts(twins, raws, self.step), strict=True):
+            if cut is not None:
+                threshold = cut.threshold
+                raw.copy_(hard(raw, threshold.to(raw) if isinstance(threshold, torch.Tensor) else threshold))
+        return sum(count(twin).zeros for twin in twins) / sum(twin.weights for twin in twins)
+
+    def _require_attached(self, what: str) -> None:
+        if not self.is_attached:
+            state = "finalized" if self.is_finalized else "detached"
+            raise RuntimeError(f"cannot {what}: this sparsifier is {state}; call sparsify or keep_mask for a new one")
+
+    def _require_target(self) -> None:
+        plan, layers = self._conductor.plan, list(self.layers)
+        found = {layer.name: count(layer).zeros for layer in layers}
+        common = [layer for layer in layers if layer.sparsity is None]
+        zeros, asked = sum(found[layer.name] for layer in common), plan.zeros_asked(layers)
+        total = sum(layer.weights for layer in common)
+        why = []
+        if zeros < asked:
+            why.append(f"{zeros:,} of {total:,} weights are zero, a sparsity of {zeros / total:.6f}; {asked:,} were asked for")
+        for layer in layers:
+            own = 0 if layer.sparsity is None else quota(layer.weights, layer.sparsity).zeros
+            if found[layer.name] < own:
+                why.append(f"layer {layer.name!r} has {found[layer.name]:,} zeros, {own:,} were asked for")
+        if not why:
+            return
+        never = [layer.name for layer in layers if not self._conductor.store.has_joined(layer)]
+        if not self.at_target:
+            why.append(f"training stopped at step {self.step}, before the ramp's end: train longer or lower total_steps")
+        elif never:
+            why.append(f"no gradient ever reached {', '.join(map(repr, never[:5]))}: exclude such layers")
+        raise TargetMissedError(f"target sparsity {plan.sparsity} was missed: " + "; ".join(why))
+
+    def _after_step(self, step: int) -> None:
+        if step % LOOK_EVERY == 0:
+            layers = list(self.layers)
+            require_numbers(layers, [self._conductor.raw(layer) for layer in layers], f"at step {step}")
+            self._watch.look(layers, step)
+
+    def __deepcopy__(self, memo: Mapping[int, Any]) -> "Sparsifier":
+        raise TypeError("a sparsifier cannot be copied: copy model and optimizer together, then call sparsify on the copies")
+
+    def __reduce__(self) -> str:
+        raise TypeError(
+            "a sparsifier cannot be pickled: save model.state_dict() and optimizer.state_dict(), which hold everything"
+        )

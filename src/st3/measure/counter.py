@@ -1,0 +1,98 @@
+"""Watch every operation that torch executes, and add up the multiply-adds of those that are products."""
+
+from collections import defaultdict
+from collections.abc import Iterable
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from st3.measure.products import PRODUCTS
+from st3.measure.provenance import Provenance, tensors_in
+
+__all__ = ["Counter"]
+
+LOOK_UPS = {"aten.embedding", "aten._embedding_bag", "aten.index", "aten.index_select", "aten.gather"}
+
+# Operations of these namespaces hide no product unless PRODUCTS says so; any other one might.
+FAMILIAR = {"aten", "prim", "prims", "profiler", "c10d", "c10d_functional", "_c10d_functional"}
+
+Uses = defaultdict[
+    nn.Parameter, dict[str, None]
+]  # the operations on each parameter: a set that keeps its order
+
+
+class Counter(TorchDispatchMode):
+    """Inside `with counter:`, every product is counted and every other use of a parameter is remembered."""
+
+    supports_higher_order_operators = True  # otherwise torch would refuse to run them at all
+
+    def __init__(self, model: nn.Module) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.macs: defaultdict[nn.Parameter, int] = defaultdict(int)
+        self.activation_macs = 0
+        self.strangers: dict[str, None] = {}  # operations without formula, on activations alone
+        self._provenance = Provenance(model)
+        self._known_uses: Uses = defaultdict(dict)
+        self._unknown_uses: Uses = defaultdict(dict)  # there may be a product in these
+        self._looked_up: set[nn.Parameter] = set()
+
+    def notes(self, name: str, weight: nn.Parameter) -> list[str]:
+        """Say in plain words what was not counted of `weight`, called `name`."""
+        uses = dict(self._unknown_uses[weight])
+        if weight not in self.macs and weight not in self._looked_up:
+            uses |= self._known_uses[weight]
+            if not uses:
+                return [f"{name}: not used in this forward pass"]
+        return [f"{use} on {name}" for use in uses]
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        is_plain = isinstance(func, torch._ops.OpOverload)
+        name = str(func.overloadpacket) if is_plain else str(func)
+        if is_plain and name not in PRODUCTS:
+            with self:  # in inference mode, operations arrive before torch has taken them apart
+                result = func.decompose(*args, **kwargs)
+            if result is not NotImplemented:
+                return result
+        result = func(*args, **kwargs)
+        if name in PRODUCTS:
+            self._count(name, args, kwargs, result)
+        else:
+            self._remember(name, func, list(tensors_in((args, kwargs))), result)
+        return result
+
+    def _count(self, name: str, args: Any, kwargs: Any, result: Any) -> None:
+        macs, factors = PRODUCTS[name](args, result)
+        weight = next(iter(self._owners(factors)), None)
+        if weight is None:
+            self.activation_macs += macs
+        else:
+            self.macs[weight] += macs
+        inputs = list(tensors_in((args, kwargs)))
+        _note(self._known_uses, self._owners(inputs), name)
+        if all(map(self._provenance.is_constant, inputs)):  # a norm or a low-rank update: no weight by itself
+            self._provenance.inherit((), tensors_in(result))
+
+    def _remember(self, name: str, func: Any, inputs: list[Tensor], result: Any) -> None:
+        users = self._owners(inputs)
+        if name in LOOK_UPS:
+            self._looked_up.update(users)
+        elif inputs and all(map(self._provenance.is_constant, inputs)):
+            heir = self._provenance.inherit(inputs, tensors_in(result))
+            _note(self._known_uses, (user for user in users if user is not heir), name)
+        elif torch.Tag.pointwise in getattr(func, "tags", ()):
+            _note(self._known_uses, users, name)
+        else:
+            _note(self._unknown_uses, users, name)
+            if getattr(func, "namespace", None) not in FAMILIAR and all(user.dim() < 2 for user in users):
+                self.strangers[f"{name}: no formula for this operation"] = None
+
+    def _owners(self, tensors: Iterable[Tensor]) -> list[nn.Parameter]:
+        return [owner for owner in map(self._provenance.owner, tensors) if owner is not None]
+
+
+def _note(uses: Uses, users: Iterable[nn.Parameter], name: str) -> None:
+    for user in users:
+        uses[user][name] = None

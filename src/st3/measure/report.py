@@ -1,0 +1,155 @@
+"""What a sparsified model looks like, layer by layer: plain numbers that print, plot and save themselves."""
+
+import json
+import math
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from st3.measure.macs import CONVENTION
+from st3.measure.text import report_text
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+__all__ = ["LayerRow", "Report"]
+
+PICTURES = (".png", ".svg", ".pdf")
+
+
+@dataclass(frozen=True)
+class LayerRow:
+    """One sparsified weight."""
+
+    name: str
+    shape: tuple[int, ...]
+    weights: int
+    zeros: int
+    target: float | None  # sparsity asked of this layer, if the allocation fixes one
+    threshold: float | None
+    empty_filters: int  # filters without an active weight
+    filters: int
+    macs: int | None  # dense; None: not counted
+
+    @property
+    def sparsity(self) -> float:
+        return self.zeros / self.weights if self.weights else 0.0
+
+    @property
+    def sparse_macs(self) -> int | None:
+        """The multiply-adds left if every zero were skipped."""
+        if self.macs is None or not self.weights:
+            return self.macs
+        return round(self.macs * (self.weights - self.zeros) / self.weights)
+
+    def to_dict(self) -> dict[str, Any]:
+        return {
+            "name": self.name,
+            "shape": list(self.shape),
+            "weights": self.weights,
+            "zeros": self.zeros,
+            "sparsity": self.sparsity,
+            "target": self.target,
+            "threshold": _finite(self.threshold),
+            "empty_filters": self.empty_filters,
+            "filters": self.filters,
+            "dense_macs": self.macs,
+            "sparse_macs": self.sparse_macs,
+        }
+
+
+@dataclass(frozen=True)
+class Report:
+    """All sparsified weights of a model, and in numbers what lies beside them.
+
+    `print(report)` shows a table, `report.save("report.png")` draws it.
+    """
+
+    rows: tuple[LayerRow, ...]
+    target: float | None
+    step: int | None
+    other_parameters: int  # not in rows: biases, norms, excluded layers
+    other_macs: int  # of parameters not in rows, and of products between activations
+    uncounted: tuple[str, ...]
+    skipped: tuple[tuple[str, str], ...]  # (name, reason) of each weight that is not sparsified
+    input_shape: str | None  # of the input that the MACs were counted for; None: not counted
+
+    @property
+    def weights(self) -> int:
+        return sum(row.weights for row in self.rows)
+
+    @property
+    def zeros(self) -> int:
+        return sum(row.zeros for row in self.rows)
+
+    @property
+    def sparsity(self) -> float:
+        """Zeros as a fraction of the weights in rows; other parameters do not count."""
+        return self.zeros / self.weights if self.weights else 0.0
+
+    @property
+    def dense_macs(self) -> int | None:
+        """Multiply-adds of the whole model, or None if none were counted."""
+        return self._sum([row.macs for row in self.rows])
+
+    @property
+    def sparse_macs(self) -> int | None:
+        """Multiply-adds of the whole model if every zero in rows were skipped."""
+        return self._sum([row.sparse_macs for row in self.rows])
+
+    def _sum(self, macs: list[int | None]) -> int | None:
+        known = [n for n in macs if n is not None]
+        return sum(known) + self.other_macs if known or self.other_macs else None
+
+    def __str__(self) -> str:
+        return report_text(self)
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return everything as numbers, strings, lists and dictionaries, ready for JSON."""
+        return {
+            "step": self.step,
+            "target": self.target,
+            "sparsity": self.sparsity,
+            "weights": self.weights,
+            "zeros": self.zeros,
+            "other_parameters": self.other_parameters,
+            "dense_macs": self.dense_macs,
+            "sparse_macs": self.sparse_macs,
+            "other_macs": self.other_macs,
+            "mac_convention": CONVENTION,
+            "input_shape": self.input_shape,
+            "uncounted": list(self.uncounted),
+            "skipped": [{"name": name, "reason": reason} for name, reason in self.skipped],
+            "layers": [row.to_dict() for row in self.rows],
+        }
+
+    def figure(self) -> "Figure":
+        """Draw density and multiply-adds of every layer; needs matplotlib."""
+        from st3.measure.figure import draw  # here, because most users never plot
+
+        return draw(self)
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the report as .txt, .json, .png, .svg or .pdf; the file appears only once it is complete."""
+        path = Path(path)
+        kind = path.suffix.lower()
+        scratch = path.with_name(f".{path.name}.{os.getpid()}.part")
+        try:
+            if kind == ".txt":
+                scratch.write_text(f"{self}\n", encoding="utf-8")
+            elif kind == ".json":
+                scratch.write_text(json.dumps(self.to_dict(), indent=2) + "\n", encoding="utf-8")
+            elif kind in PICTURES:
+                self.figure().savefig(scratch, format=kind[1:], dpi=150)
+            else:
+                known = ", ".join((".txt", ".json", *PICTURES))
+                raise ValueError(f"cannot save a report as {path.name!r}: the name must end in {known}")
+            scratch.replace(path)
+        finally:
+            scratch.unlink(missing_ok=True)
+
+
+def _finite(number: float | None) -> float | None:
+    """JSON knows no infinity."""
+    return number if number is not None and math.isfinite(number) else None

@@ -1,0 +1,57 @@
+"""Feather (Glentis Georgoulakis, Retsinas & Maragos, BMVC 2023): a threshold between soft and hard.
+
+    W_sparse = sign(W) * max(|W|^p - th^p, 0)^(1/p)                   forward, p = 3
+    dL/dW    = dL/dW_sparse                where |W| > th             backward
+             = theta * dL/dW_sparse        elsewhere
+
+theta is 1 for targets up to 95 % and 0.5 above; no rescale. Same thresholds and ramp as ST-3. What differs from the
+authors' program: the threshold moves after the optimizer step, so that evaluation always agrees with it, instead of before
+the next forward pass; to follow their ramp, give `start=0`.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import final
+
+import torch
+from torch import Tensor
+
+from ..core.method import METHODS, ThresholdMethod
+from ..core.operators import feather
+from ..core.selection import Scalar
+
+__all__ = ["Feather"]
+
+
+@final
+@METHODS.register("feather")
+@dataclass(frozen=True)
+class Feather(ThresholdMethod):
+    """The p-th-power threshold with damped gradients for zeroed weights; `theta=None` is the authors' rule."""
+
+    power: float = 3.0
+    theta: float | None = None
+
+    def __post_init__(self) -> None:
+        if self.power <= 0:
+            raise ValueError(f"power must be above 0, got {self.power}")
+        if self.theta is not None and not 0.0 <= self.theta <= 1.0:
+            raise ValueError(f"theta must lie between 0 and 1, got {self.theta}")
+
+    def sparse_weight(
+        self, raw: Tensor, threshold: Scalar, filter_means: Callable[[Tensor], Tensor], out: Tensor
+    ) -> Tensor | None:
+        feather(raw, threshold, self.power, out=out)
+        return None
+
+    def damping(self, sparsity: float) -> float:
+        """Return theta for this target sparsity."""
+        if self.theta is not None:
+            return self.theta
+        return 1.0 if sparsity <= 0.95 else 0.5
+
+    def is_straight_through(self, sparsity: float) -> bool:
+        return self.damping(sparsity) == 1.0
+
+    def raw_gradient(self, grad: Tensor, active: Tensor, scale: Tensor | None, sparsity: float) -> Tensor:
+        return torch.where(active, grad, grad * self.damping(sparsity))

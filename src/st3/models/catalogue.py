@@ -1,0 +1,11 @@
+"""The networks by name. A file of its own, because every network imports it and `__init__` imports them."""
+
+from collections.abc import Callable
+
+from torch import nn
+
+from st3.registry import Registry
+
+__all__ = ["MODELS"]
+
+MODELS: Registry[Callable[..., nn.Module]] = Registry("model")

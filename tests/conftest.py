@@ -1,0 +1,16 @@
+"""Settings of every test, and of the processes that tests start."""
+
+import os
+
+# Before torch is imported. Tests are small: a second thread costs more than it brings.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+os.environ.setdefault("MPLBACKEND", "Agg")
+os.environ.setdefault("HF_HUB_OFFLINE", "1")
+
+from hypothesis import HealthCheck, settings
+
+# The first call of a torch function is slow and the machine may be busy: time is no reason to fail.
+settings.register_profile("default", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+# `make test` takes this one: the same examples everywhere, so that a failure can be repeated.
+settings.register_profile("ci", settings.get_profile("default"), derandomize=True, database=None)
+settings.load_profile("default")

@@ -1,0 +1,88 @@
+"""A registry finds by name, and answers a wrong name with the right one."""
+
+import pytest
+
+from st3.registry import Registry, closest
+
+
+@pytest.fixture
+def fruits() -> Registry[str]:
+    fruits: Registry[str] = Registry("fruit")
+    for name in ("pear", "apple", "cherry"):
+        fruits.register(name)(name.upper())
+    return fruits
+
+
+def test_a_registered_thing_is_found_by_its_name(fruits):
+    assert fruits["apple"] == "APPLE"
+    assert "apple" in fruits
+    assert "plum" not in fruits
+
+
+def test_the_decorator_returns_the_thing_unchanged():
+    makers: Registry[type] = Registry("maker")
+
+    @makers.register("maker")
+    class Maker:
+        pass
+
+    assert makers["maker"] is Maker
+
+
+def test_names_come_in_alphabetical_order(fruits):
+    assert list(fruits) == ["apple", "cherry", "pear"]
+
+
+def test_a_misspelt_name_is_answered_with_the_nearest_one(fruits):
+    with pytest.raises(LookupError) as error:
+        fruits["aple"]
+    assert str(error.value) == "unknown fruit 'aple'; did you mean 'apple'? (known: apple, cherry, pear)"
+
+
+def test_a_name_unlike_all_others_is_answered_with_the_list(fruits):
+    with pytest.raises(LookupError) as error:
+        fruits["xyz"]
+    assert str(error.value) == "unknown fruit 'xyz' (known: apple, cherry, pear)"
+
+
+def test_an_empty_registry_says_that_it_knows_none():
+    with pytest.raises(LookupError) as error:
+        Registry("fruit")["apple"]
+    assert str(error.value) == "unknown fruit 'apple' (known: none)"
+
+
+def test_a_hint_goes_before_the_nearest_name(fruits):
+    fruits.hint("apples", "one 'apple' at a time")
+    with pytest.raises(LookupError) as error:
+        fruits["apples"]
+    assert str(error.value) == "unknown fruit 'apples'; one 'apple' at a time (known: apple, cherry, pear)"
+
+
+def test_a_hinted_name_is_not_a_registered_one(fruits):
+    fruits.hint("apples", "one 'apple' at a time")
+    assert "apples" not in fruits
+    assert list(fruits) == ["apple", "cherry", "pear"]
+
+
+def test_a_name_registered_twice_is_refused_and_the_first_thing_stays(fruits):
+    with pytest.raises(ValueError, match=r"^fruit 'apple' is registered twice$"):
+        fruits.register("apple")("another")
+    assert fruits["apple"] == "APPLE"
+
+
+def test_one_decorator_cannot_file_two_things(fruits):
+    file = fruits.register("plum")
+    file("first")
+    with pytest.raises(ValueError, match=r"^fruit 'plum' is registered twice$"):
+        file("second")
+
+
+def test_registries_do_not_share_their_things(fruits):
+    assert list(Registry("fruit")) == []
+
+
+def test_the_closest_names_come_best_first_and_at_most_as_many_as_asked():
+    known = ["global", "globe", "local", "sigma"]
+    assert closest("globl", known) == ["global", "globe", "local"]
+    assert closest("globl", known, most=1) == ["global"]
+    assert closest("xyz", known) == []
