@@ -76,7 +76,13 @@ def test_resnet20_names_its_shortcuts() -> None:
         "layer2.0.shortcut.0.weight",
         "layer3.0.shortcut.0.weight",
     }
-    assert {"conv1.weight", "bn1.weight", "layer3.2.conv2.weight", "layer2.0.shortcut.1.bias", "fc.weight"} <= names
+    assert {
+        "conv1.weight",
+        "bn1.weight",
+        "layer3.2.conv2.weight",
+        "layer2.0.shortcut.1.bias",
+        "fc.weight",
+    } <= names
 
 
 def test_the_strides_of_resnet50_sit_in_the_3x3_convolutions() -> None:

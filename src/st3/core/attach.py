@@ -1,8 +1,7 @@
 """`sparsify` and `keep_mask`: check everything, all faults at once, then attach."""
 
 import weakref
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from collections.abc import Mapping, Sequence
 
 import torch
 from torch import nn
@@ -10,6 +9,7 @@ from torch.optim import Optimizer
 
 from .allocations import ALLOCATIONS, Allocation
 from .conductor import Conductor
+from .errors import Faults
 from .inspection import CollapseWatch, count, require_numbers
 from .layers import Layers, find_layers
 from .method import METHODS, FixedMask, Method
@@ -63,47 +63,41 @@ def sparsify(
     Call it after wrapping the model (DistributedDataParallel, fully_shard) and building the optimizer. To resume, load
     model and optimizer, before or after this call: their state is the whole state.
 
-    >>> model = nn.Linear(10, 10)
+    >>> model = nn.Linear(100, 10)
     >>> optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     >>> sparsifier = sparsify(model, optimizer, sparsity=0.9, total_steps=20)
     >>> for _ in range(20):
-    ...     model(torch.ones(1, 10)).sum().backward()
+    ...     model(torch.randn(8, 100)).square().mean().backward()
     ...     optimizer.step()
     ...     optimizer.zero_grad()
     >>> int((sparsifier.finalize().weight == 0).sum())
-    90
+    900
     """
-    faults: list[Exception] = []
-
-    def checked(make: Callable[[], Any]) -> Any:
-        try:
-            return make()
-        except (TypeError, ValueError, LookupError) as fault:
-            faults.append(fault)
-            return None
-
-    checked(lambda: _check_sparsity(sparsity, "sparsity"))
+    faults = Faults()
+    faults.check(_check_sparsity, sparsity, "sparsity")
     for name, own in (layer_sparsity or {}).items():
-        checked(lambda name=name, own=own: _check_sparsity(own, f"layer_sparsity[{name!r}]"))
-    if layer_sparsity and sparsity == 0:
-        faults.append(ValueError("layer_sparsity with sparsity=0 has no ramp to follow: use include for those layers instead"))
-    checked(lambda: _check_count(total_steps, "total_steps", least=1))
-    checked(lambda: _check_count(min_weights, "min_weights", least=0))
-    the_method = checked(lambda: METHODS[method]() if isinstance(method, str) else _instance(method, Method, "method"))
-    the_allocation = checked(lambda: _allocation(allocation))
-    if not faults:
-        first, last = (checked(lambda m=m, n=n: step_of(m, total_steps, n)) for m, n in ((start, "start"), (end, "end")))
-        if not faults:
-            ramp = checked(
-                lambda: resolve_ramp(ramp, sparsity=sparsity, start=first, end=last, total_steps=total_steps)
+        faults.check(_check_sparsity, own, f"layer_sparsity[{name!r}]", ramped=bool(sparsity))
+    faults.check(_check_count, total_steps, "total_steps", least=1)
+    faults.check(_check_count, min_weights, "min_weights", least=0)
+    if not faults.found:
+        first = faults.check(step_of, start, total_steps, "start")
+        last = faults.check(step_of, end, total_steps, "end")
+        if not faults.found:
+            ramp = faults.check(
+                resolve_ramp, ramp, sparsity=sparsity, start=first, end=last, total_steps=total_steps
             )
-    optimizers = checked(lambda: _optimizers(optimizer))
-    layers = checked(
-        lambda: find_layers(
-            model, include=include, exclude=exclude, keep_dense=keep_dense, layer_sparsity=layer_sparsity
-        )
+    the_method = faults.check(_method, method)
+    the_allocation = faults.check(_allocation, allocation)
+    optimizers = faults.check(_optimizers, optimizer)
+    layers = faults.check(
+        find_layers,
+        model,
+        include=include,
+        exclude=exclude,
+        keep_dense=keep_dense,
+        layer_sparsity=layer_sparsity,
     )
-    _raise(faults)
+    faults.raise_all()
     plan = Plan(sparsity, ramp, the_allocation, min_weights)  # type: ignore[arg-type]
     return _attach(model, layers, optimizers, the_method, plan, from_sparse=from_sparse)
 
@@ -132,13 +126,21 @@ def keep_mask(
     optimizers = _optimizers(optimizer)
     layers = find_layers(model, include=include, exclude=exclude)
     weights, zeros = sum(layer.weights for layer in layers), sum(count(layer).zeros for layer in layers)
-    found = max(0, zeros - 1) / max(1, weights - 1)  # its quota is the zeros that are there: finalize counts them
+    found = max(0, zeros - 1) / max(
+        1, weights - 1
+    )  # its quota is the zeros that are there: finalize counts them
     plan = Plan(found, Constant(found), ALLOCATIONS["global"]())
     return _attach(model, layers, optimizers, FixedMask(), plan, from_sparse=True)
 
 
 def _attach(
-    model: nn.Module, layers: Layers, optimizers: list[Optimizer], method: Method, plan: Plan, *, from_sparse: bool
+    model: nn.Module,
+    layers: Layers,
+    optimizers: list[Optimizer],
+    method: Method,
+    plan: Plan,
+    *,
+    from_sparse: bool,
 ) -> Sparsifier:
     by_parameter = {id(p): o for o in optimizers for group in o.param_groups for p in group["params"]}
     strangers = [layer.name for layer in layers if id(layer.parameter) not in by_parameter]
@@ -168,12 +170,14 @@ def _attach(
     return sparsifier
 
 
-def _check_sparsity(sparsity: float, name: str) -> None:
+def _check_sparsity(sparsity: float, name: str, *, ramped: bool = True) -> None:
     if isinstance(sparsity, bool) or not isinstance(sparsity, int | float):
         raise TypeError(f"{name} must be a number from 0 up to 1, got {sparsity!r}")
     if not 0.0 <= sparsity < 1.0:
         percentage = f" (a percentage? try {sparsity / 100:g})" if 1.0 < sparsity < 100.0 else ""
         raise ValueError(f"{name} must be at least 0 and below 1, got {sparsity!r}{percentage}")
+    if not ramped:
+        raise ValueError(f"{name} has no ramp to follow with sparsity=0: include that layer alone instead")
 
 
 def _check_count(number: int, name: str, *, least: int) -> None:
@@ -192,10 +196,14 @@ def _allocation(allocation: str | Allocation) -> Allocation:
     return allocation
 
 
-def _instance(thing: object, kind: type, argument: str) -> object:
-    if not isinstance(thing, kind):
-        raise TypeError(f"{argument} must be a name or a {kind.__name__} object such as st3.ST3(), got {thing!r}")
-    return thing
+def _method(method: str | Method) -> Method:
+    if isinstance(method, str):
+        return METHODS[method]()
+    if not isinstance(method, Method):
+        raise TypeError(
+            f"method must be a name ({', '.join(METHODS)}) or an object such as st3.ST3(), got {method!r}"
+        )
+    return method
 
 
 def _optimizers(given: Optimizer | Sequence[Optimizer]) -> list[Optimizer]:
@@ -213,9 +221,13 @@ def _optimizers(given: Optimizer | Sequence[Optimizer]) -> list[Optimizer]:
                 f"base class's __init__)"
             )
         if isinstance(optimizer, torch.optim.LBFGS):
-            raise ValueError("LBFGS evaluates the model several times per step, which no raw weight survives: use SGD or Adam")
+            raise ValueError(
+                "LBFGS evaluates the model several times per step, which no raw weight survives: use SGD or Adam"
+            )
         if any(group.get("differentiable") for group in optimizer.param_groups):
-            raise ValueError(f"{name}(differentiable=True) cannot be combined with in-place sparse weights: turn it off")
+            raise ValueError(
+                f"{name}(differentiable=True) cannot be combined with in-place sparse weights: turn it off"
+            )
         result.append(optimizer)
     if not result:
         raise ValueError("no optimizer was given")
@@ -237,19 +249,11 @@ def _refuse_orphans(layers: Layers) -> None:
     if weights and zeros > MOST_ZEROS * weights:
         raise ValueError(
             f"{zeros / weights:.0%} of the weights are exactly zero, and the optimizer holds no raw weights: a sparse "
-            f"checkpoint seems to have come without its optimizer; load optimizer.state_dict() too, use st3.keep_mask to "
-            f"fine-tune with the zeros fixed, or pass from_sparse=True to go on from these weights"
+            f"checkpoint seems to have come without its optimizer; load optimizer.state_dict() too, use st3.keep_mask "
+            f"to fine-tune with the zeros fixed, or pass from_sparse=True to go on from these weights"
         )
 
 
 def _some(names: list[str]) -> str:
     more = f" and {len(names) - 5} more" if len(names) > 5 else ""
     return ", ".join(map(repr, names[:5])) + more
-
-
-def _raise(faults: list[Exception]) -> None:
-    if not faults:
-        return
-    if len(faults) == 1:
-        raise faults[0]
-    raise ValueError("; ".join(str(fault) for fault in faults))

@@ -18,10 +18,12 @@ from torch.utils.hooks import RemovableHandle
 
 from .allocations import Cut
 from .errors import WeightsReplacedError
+from .gradients import Gradients
 from .layers import Layer
 from .method import FixedMask, Method, ThresholdMethod
 from .plan import Plan
-from .shards import is_sharded, local
+from .shards import local
+from .step_call import found_inf, is_initialisation, run_closure_once
 from .store import KEYS, Store, check_loadable, read_step, write_step
 from .writing import break_ties, write_sparse
 
@@ -31,7 +33,9 @@ __all__ = ["Conductor"]
 class Conductor:
     """Keeps the layers sparse around every step of their optimizers."""
 
-    def __init__(self, layers: Sequence[Layer], owners: dict[str, Optimizer], method: Method, plan: Plan) -> None:
+    def __init__(
+        self, layers: Sequence[Layer], owners: dict[str, Optimizer], method: Method, plan: Plan
+    ) -> None:
         self.layers = list(layers)
         self.plan = plan
         self.method = method
@@ -41,13 +45,14 @@ class Conductor:
         self._chosen_method = method
         self._owners = owners
         self._scales: dict[str, Tensor | None] = {}
-        self._in_flight: dict[str, Tensor] = {}  # raw buffers of layers whose parameter holds the raw weight now
+        self._in_flight: dict[
+            str, Tensor
+        ] = {}  # raw buffers of layers whose parameter holds the raw weight now
         self._had_gradient: set[str] = set()
         self._counts = True  # whether the step under way is a real one
-        self._mapped = False  # whether the gradients of this step have been mapped by hand
         self._handles: list[RemovableHandle] = []
-        self._gradient_handles: list[RemovableHandle] = []
         self.store = Store(owners, method.keeps)
+        self.gradients = Gradients(self.layers, self._raw_gradient)
 
     # ---------------------------------------------------------------- attaching and detaching
 
@@ -62,7 +67,7 @@ class Conductor:
             if self.store.find(layer) is None:
                 self.store.put(layer, self._initial(layer), join=False)
         self.refresh()
-        never_traced = torch.compiler.disable
+        never_traced: Callable[[Any], Any] = torch.compiler.disable
         for optimizer in self.optimizers:
             self._handles += [
                 optimizer.register_step_pre_hook(never_traced(self._before_step)),
@@ -70,13 +75,14 @@ class Conductor:
                 optimizer.register_load_state_dict_pre_hook(self._before_load),
                 optimizer.register_load_state_dict_post_hook(self._after_load),
             ]
-        self._hang_gradient_hooks()
+        self._hang_gradients()
 
     def unhook(self) -> None:
         """Remove every hook."""
-        for handle in (*self._handles, *self._gradient_handles):
+        self.gradients.unhook()
+        for handle in self._handles:
             handle.remove()
-        self._handles, self._gradient_handles = [], []
+        self._handles = []
 
     def guard(self) -> None:
         """Let further steps raise: they would fill the zeros again."""
@@ -124,13 +130,13 @@ class Conductor:
 
     def _before_step(self, optimizer: Optimizer, args: Any, kwargs: Any) -> Any:
         self.settle()
-        args, kwargs = _run_closure_once(args, kwargs)
+        args, kwargs = run_closure_once(args, kwargs)
         mine = [layer for layer in self.layers if self.store.owner(layer) is optimizer]
-        self._counts = not _found_inf(optimizer) and not _is_initialisation(optimizer, self.store)
+        self._counts = not found_inf(optimizer) and not is_initialisation(optimizer)
         self._had_gradient = {layer.name for layer in mine if layer.parameter.grad is not None}
         for layer in mine:
             self._notice_replacement(layer)
-        self._map_unhooked_gradients(mine)
+        self.gradients.map_sharded()
         if self.method.keeps == "raw":
             self._lift(mine)
         return args, kwargs
@@ -151,7 +157,7 @@ class Conductor:
     def _after_step(self, optimizer: Optimizer, args: Any, kwargs: Any) -> None:
         if self._counts:
             write_step(optimizer, (read_step(optimizer) or 0) + 1)
-        self._mapped = False
+        self.gradients.step_is_over()
         mine = [layer for layer in self.layers if self.store.owner(layer) is optimizer]
         if self.method.keeps == "mask":
             self._mask(mine)
@@ -184,7 +190,9 @@ class Conductor:
                 # Without a first gradient the raw weight could not be saved: the layer stays dense until then.
                 self.cuts[layer.name] = None
             try:
-                self._scales[layer.name] = write_sparse(method, layer, self.cuts[layer.name], local(raw), fresh=fresh)
+                self._scales[layer.name] = write_sparse(
+                    method, layer, self.cuts[layer.name], local(raw), fresh=fresh
+                )
             finally:
                 self._in_flight.pop(layer.name, None)
                 self.store.put(layer, raw, join=self._may_join(layer))
@@ -218,36 +226,8 @@ class Conductor:
         else:
             self._write(self.layers)
 
-    # ---------------------------------------------------------------- gradients
-
-    def map_gradients(self) -> None:
-        """Turn the gradients into those of the raw weights, where no tensor hook has done so (sharded weights)."""
-        if self._mapped or self.method.is_straight_through(self.plan.sparsity):
-            return
-        self._map_unhooked_gradients(self.layers)
-        self._mapped = True
-
-    def _hang_gradient_hooks(self) -> None:
-        for handle in self._gradient_handles:
-            handle.remove()
-        self._gradient_handles = []
-        if self.method.is_straight_through(self.plan.sparsity):
-            return
-        for layer in self.layers:
-            if not is_sharded(layer.parameter):  # fully_shard never calls them: see map_gradients
-
-                def hook(grad: Tensor, layer: Layer = layer) -> Tensor:
-                    return self._raw_gradient(layer, grad)
-
-                self._gradient_handles.append(layer.parameter.register_hook(hook))
-
-    def _map_unhooked_gradients(self, layers: Sequence[Layer]) -> None:
-        if self._mapped or self.method.is_straight_through(self.plan.sparsity):
-            return
-        for layer in layers:
-            if is_sharded(layer.parameter) and layer.parameter.grad is not None:
-                grad = local(layer.parameter.grad)
-                grad.copy_(self._raw_gradient(layer, grad))
+    def _hang_gradients(self) -> None:
+        self.gradients.hang(active=not self.method.is_straight_through(self.plan.sparsity))
 
     def _raw_gradient(self, layer: Layer, grad: Tensor) -> Tensor:
         if self.method.keeps == "raw":
@@ -269,10 +249,10 @@ class Conductor:
             return
         if not self._fits(layer):
             raise WeightsReplacedError(
-                f"layer {layer.name!r} was changed from outside since the last step (weights loaded into the model alone, "
-                f"or DistributedDataParallel wrapped around it after sparsify), which its raw weight in the optimizer state "
-                f"would undo: load the optimizer's state as well, sparsify after wrapping, or call adopt() to go on from "
-                f"the new weights"
+                f"layer {layer.name!r} was changed from outside since the last step (weights loaded into the model "
+                f"alone, or DistributedDataParallel wrapped around it after sparsify), which its raw weight in the "
+                f"optimizer state would undo: load the optimizer's state as well, sparsify after wrapping, or call "
+                f"adopt() to go on from the new weights"
             )
 
     def _fits(self, layer: Layer) -> bool:
@@ -304,12 +284,15 @@ class Conductor:
         self._in_flight = {}
         self._adopt_saved_kind()
         self.refresh()
-        self._hang_gradient_hooks()
+        self._hang_gradients()
 
     def _adopt_saved_kind(self) -> None:
         """Follow a loaded state from frozen to unfrozen or back: it holds masks or raw weights."""
         saved = {
-            key for layer in self.layers for key in KEYS if key in self._owners[layer.name].state.get(layer.parameter, {})
+            key
+            for layer in self.layers
+            for key in KEYS
+            if key in self._owners[layer.name].state.get(layer.parameter, {})
         }
         if "mask" in saved and "raw" not in saved:
             self.method = FixedMask()
@@ -337,40 +320,4 @@ class Conductor:
                     local(value).masked_fill_(~local(mask), 0.0)  # momentum must not push zeroed weights
             self.store.put(layer, mask, join=joined[layer.name])
             self.store.remember(layer, mask)
-        self._hang_gradient_hooks()
-
-
-def _run_closure_once(args: Any, kwargs: Any) -> tuple[Any, Any]:
-    """Run the closure, if there is one, while the parameters still hold the sparse weights."""
-    closure = args[1] if len(args) > 1 else kwargs.get("closure")
-    if closure is None:
-        return args, kwargs
-    with torch.enable_grad():
-        loss = closure()
-    calls = iter((loss,))
-
-    def result() -> Any:
-        for value in calls:
-            return value
-        raise RuntimeError(
-            "this optimizer evaluates its closure several times per step; between the evaluations the model would hold "
-            "raw weights instead of sparse ones: use an optimizer that evaluates it once"
-        )
-
-    if len(args) > 1:
-        return (args[0], result, *args[2:]), kwargs
-    return args, {**kwargs, "closure": result}
-
-
-def _found_inf(optimizer: Optimizer) -> bool:
-    """Tell whether GradScaler has found an overflow and lets a fused optimizer skip by itself."""
-    found = getattr(optimizer, "found_inf", None)
-    return found is not None and bool(found)
-
-
-def _is_initialisation(optimizer: Optimizer, store: Store) -> bool:
-    """Tell whether this is the empty step by which torch.distributed.checkpoint creates an optimizer's state."""
-    if any(optimizer.state.values()) or any(float(group.get("lr", 1.0)) != 0.0 for group in optimizer.param_groups):
-        return False
-    grads = [p.grad for group in optimizer.param_groups for p in group["params"] if p.grad is not None]
-    return all(not bool(local(grad).any()) for grad in grads)
+        self._hang_gradients()

@@ -1,6 +1,9 @@
 """What can go wrong, by name. Each is raised with one sentence: what was asked, what was found, what to do."""
 
-__all__ = ["CheckpointError", "LayerCollapseWarning", "TargetMissedError", "WeightsReplacedError"]
+from collections.abc import Callable
+from typing import Any
+
+__all__ = ["CheckpointError", "Faults", "LayerCollapseWarning", "TargetMissedError", "WeightsReplacedError"]
 
 
 class TargetMissedError(RuntimeError):
@@ -17,3 +20,25 @@ class CheckpointError(RuntimeError):
 
 class LayerCollapseWarning(UserWarning):
     """A layer or filter has lost its last weight."""
+
+
+class Faults:
+    """Collects what is wrong with some input, so that all of it can be said at once."""
+
+    def __init__(self) -> None:
+        self.found: list[Exception] = []
+
+    def check(self, make: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        """Return what `make` makes of its arguments; None, and a fault more, if it refuses them."""
+        try:
+            return make(*args, **kwargs)
+        except (TypeError, ValueError, LookupError) as fault:
+            self.found.append(fault)
+            return None
+
+    def raise_all(self) -> None:
+        """Raise the fault, or all of them as one ValueError."""
+        if len(self.found) == 1:
+            raise self.found[0]
+        if self.found:
+            raise ValueError("; ".join(str(fault) for fault in self.found))

@@ -4,7 +4,6 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-import torch
 from torch import Tensor
 
 __all__ = ["Filters"]
@@ -16,6 +15,7 @@ class Filters:
 
     A grouped transposed convolution holds `groups` blocks of inputs along axis 0, each with filters of its own.
 
+    >>> import torch
     >>> Filters().sums(torch.tensor([[1.0, 2.0], [3.0, 4.0]]))
     tensor([[3.],
             [7.]])

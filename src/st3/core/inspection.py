@@ -69,8 +69,8 @@ class CollapseWatch:
                 lost_filters.append(f"{layer.name!r} ({found.empty_filters} of {found.filters})")
         if lost_filters:
             warnings.warn(
-                f"at step {step} filters without any active weight appeared in {', '.join(lost_filters)}; their outputs "
-                f"are constant, which is common at high sparsity. If accuracy suffers: {self._advice}",
+                f"at step {step} filters without any active weight appeared in {', '.join(lost_filters)}; their "
+                f"outputs are constant, which is common at high sparsity. If accuracy suffers: {self._advice}",
                 LayerCollapseWarning,
                 stacklevel=2,
             )

@@ -69,7 +69,7 @@ class Layers(Sequence[Layer]):
     def __len__(self) -> int:
         return len(self._covered)
 
-    def __getitem__(self, key):  # type: ignore[no-untyped-def,override]
+    def __getitem__(self, key):  # type: ignore[no-untyped-def]
         """Return a layer by position or by name."""
         if not isinstance(key, str):
             return self._covered[key]
@@ -122,14 +122,19 @@ def find_layers(
     wanted = as_patterns(include, "include")
     dense = as_patterns(keep_dense, "keep_dense")
     own = dict(layer_sparsity or {})
-    sources = (*((p, "excluded") for p in as_patterns(exclude, "exclude")), *((p, "kept dense") for p in dense))
+    sources = (
+        *((p, "excluded") for p in as_patterns(exclude, "exclude")),
+        *((p, "kept dense") for p in dense),
+    )
     weights = list(named_weights(model))
     unused: list[Pattern] = [*wanted, *(p for p, _ in sources if p not in (FIRST, LAST)), *own]
 
     covered: list[Layer] = []
     skipped: list[Skipped] = []
     for name, parameter, owners in weights:
-        hits = [p for p in (*wanted, *(p for p, _ in sources), *own) if any(matches(p, name, o) for o in owners)]
+        hits = [
+            p for p in (*wanted, *(p for p, _ in sources), *own) if any(matches(p, name, o) for o in owners)
+        ]
         unused = [p for p in unused if p not in hits]
         reason = _why_not(name, parameter, owners, wanted, hits)
         reason = reason or next((f"{verb} by {describe(p)}" for p, verb in sources if p in hits), None)
@@ -177,7 +182,11 @@ def unwrap(model: nn.Module) -> nn.Module:
 
 
 def _why_not(
-    name: str, parameter: nn.Parameter, owners: list[nn.Module], wanted: Sequence[Pattern], hits: Sequence[Pattern]
+    name: str,
+    parameter: nn.Parameter,
+    owners: list[nn.Module],
+    wanted: Sequence[Pattern],
+    hits: Sequence[Pattern],
 ) -> str | None:
     """Return why a weight is not even a candidate, or None if it is one."""
     asked_by_type = any(isinstance(p, type) and p in hits for p in wanted)
@@ -204,12 +213,20 @@ def _is_supported(module: nn.Module, name: str) -> bool:
     own_name = name.rpartition(".")[2]
     if isinstance(module, nn.MultiheadAttention):
         return own_name in _ATTENTION
-    return own_name == "weight" and (isinstance(module, _PLAIN + _TRANSPOSED) or _is_hugging_face_conv1d(module))
+    return own_name == "weight" and (
+        isinstance(module, _PLAIN + _TRANSPOSED) or _is_hugging_face_conv1d(module)
+    )
 
 
 def _is_hugging_face_conv1d(module: nn.Module) -> bool:
     # Known by name, so that transformers need not be imported: a linear layer whose weight is (inputs, outputs).
-    return type(module).__name__ == "Conv1D" and hasattr(module, "nf") and module.weight.dim() == 2
+    weight = module._parameters.get("weight")
+    return (
+        type(module).__name__ == "Conv1D"
+        and hasattr(module, "nf")
+        and weight is not None
+        and weight.dim() == 2
+    )
 
 
 def _filters(module: nn.Module, name: str) -> Filters:
@@ -233,6 +250,9 @@ def _unmatched(patterns: Sequence[Pattern], names: Sequence[str]) -> str:
 
 
 def _nothing(skipped: Sequence[Skipped]) -> str:
-    seen = "; ".join(f"{s.name} ({s.reason})" for s in skipped[:8]) or "the model has no weight of two or more axes"
+    seen = (
+        "; ".join(f"{s.name} ({s.reason})" for s in skipped[:8])
+        or "the model has no weight of two or more axes"
+    )
     more = f" and {len(skipped) - 8} more" if len(skipped) > 8 else ""
     return f"no layer is left to sparsify: {seen}{more}"

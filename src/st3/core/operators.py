@@ -19,19 +19,23 @@ def hard(raw: Tensor, threshold: Tensor | float, *, out: Tensor | None = None) -
     >>> hard(torch.tensor([0.5, -0.4, 0.1]), 0.2)
     tensor([ 0.5000, -0.4000,  0.0000])
     """
-    return torch.where(raw.abs() > threshold, raw, torch.zeros((), dtype=raw.dtype, device=raw.device), out=out)
+    return torch.where(
+        raw.abs() > threshold, raw, torch.zeros((), dtype=raw.dtype, device=raw.device), out=out
+    )
 
 
 def soft(raw: Tensor, threshold: Tensor | float, *, out: Tensor | None = None) -> Tensor:
     """Shrink every magnitude by the threshold, down to zero: sign(raw) * max(|raw| - threshold, 0).
 
-    Computed as raw minus its projection onto [-threshold, threshold]: the same number, in two passes, and the zeros
-    are exact. Clipped rather than masked: with a stale mask, (raw - sign * threshold) * mask would change signs.
+    Computed as raw minus its projection onto [-threshold, threshold]: the same number, and the zeros are exact. Clipped
+    rather than masked: with a stale mask, (raw - sign * threshold) * mask would change signs.
 
     >>> soft(torch.tensor([0.5, -0.4, 0.1]), 0.2)
     tensor([ 0.3000, -0.2000,  0.0000])
     """
-    return torch.sub(raw, torch.clamp(raw, -threshold, threshold, out=out), out=out)
+    if isinstance(threshold, float) and raw.device.type == "cpu":
+        return torch.nn.functional.softshrink(raw, threshold, out=out)  # type: ignore[call-arg]  # in one pass
+    return torch.sub(raw, torch.clamp(raw, -threshold, threshold, out=out), out=out)  # type: ignore[arg-type]
 
 
 def feather(raw: Tensor, threshold: Tensor | float, power: float, *, out: Tensor | None = None) -> Tensor:
@@ -53,7 +57,7 @@ def kept(magnitude: Tensor, threshold: Tensor | float) -> Tensor:
     """Zero the magnitudes at or below the threshold, in place."""
     if isinstance(threshold, Tensor):
         return magnitude.mul_(magnitude > threshold)
-    return torch.nn.functional.threshold_(magnitude, threshold, 0.0)
+    return torch.nn.functional.threshold(magnitude, threshold, 0.0, inplace=True)
 
 
 def bounded_scale(mean: Tensor, kept_mean: Tensor) -> Tensor:
@@ -62,8 +66,8 @@ def bounded_scale(mean: Tensor, kept_mean: Tensor) -> Tensor:
     1 for a full filter, at most 101 for an empty one, finite for an all-zero one. The paper's formula is
     `exact_scale`; this is the form of the authors' program (docs/decisions/0003-rescale.md).
     """
-    kept = (kept_mean + MASS_EPSILON) / (mean + MASS_EPSILON)
-    return (1.0 + BOUND) / (kept + BOUND)
+    mean, kept_mean = mean + MASS_EPSILON, kept_mean + MASS_EPSILON  # r = kept_mean / mean
+    return mean.mul(1.0 + BOUND).div_(kept_mean.add_(mean, alpha=BOUND))
 
 
 def exact_scale(mean: Tensor, kept_mean: Tensor) -> Tensor:

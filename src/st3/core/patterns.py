@@ -29,7 +29,9 @@ def as_patterns(patterns: Patterns | None, argument: str) -> tuple[Pattern, ...]
     for pattern in result:
         is_type = isinstance(pattern, type) and issubclass(pattern, nn.Module)
         if isinstance(pattern, nn.Module) or not (
-            is_type or isinstance(pattern, str | re.Pattern) or (callable(pattern) and not isinstance(pattern, type))
+            is_type
+            or isinstance(pattern, str | re.Pattern)
+            or (callable(pattern) and not isinstance(pattern, type))
         ):
             raise TypeError(
                 f"{argument} takes names, globs, compiled regular expressions, nn.Module types or functions "

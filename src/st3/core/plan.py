@@ -1,4 +1,4 @@
-"""What is asked of each layer after a number of steps: ramp, allocation, and the layers with a sparsity of their own."""
+"""What is asked of each layer after a number of steps: ramp, allocation, layers with a sparsity of their own."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field

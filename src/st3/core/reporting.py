@@ -23,7 +23,9 @@ def report(
     >>> report(nn.Linear(4, 2)).zeros
     0
     """
-    return build_report(model, find_layers(model, include=include, exclude=exclude), {}, None, None, example_input)
+    return build_report(
+        model, find_layers(model, include=include, exclude=exclude), {}, None, None, example_input
+    )
 
 
 def build_report(
@@ -56,7 +58,8 @@ def build_report(
         rows=tuple(rows),
         target=target,
         step=step,
-        other_parameters=sum(p.numel() for _, p, _ in named_weights(model)) - sum(row.weights for row in rows),
+        other_parameters=sum(p.numel() for _, p, _ in named_weights(model))
+        - sum(row.weights for row in rows),
         other_macs=0 if macs is None else macs.total - sum(row.macs or 0 for row in rows),
         uncounted=() if macs is None else macs.uncounted,
         skipped=tuple((s.name, s.reason) for s in layers.skipped),

@@ -91,10 +91,10 @@ def select(
 def threshold_between(selected: Selected, fraction: float, dtype: torch.dtype) -> Scalar:
     """Return low + (high - low) * fraction in the precision of `dtype`, never rounded up to `high`."""
     low, high = selected.low, selected.high
-    if isinstance(low, Tensor) or isinstance(high, Tensor):
-        value = low + torch.where(torch.isfinite(torch.as_tensor(high)), high - low, 0.0) * fraction
-        return torch.where(torch.as_tensor(value < high), value, low)
+    if isinstance(low, Tensor) and isinstance(high, Tensor):
+        between = low + torch.where(torch.isfinite(high), high - low, 0.0) * fraction
+        return torch.where(between < high, between, low)
     if not fraction or high == math.inf:
         return low
-    value = torch.tensor(low + (high - low) * fraction, dtype=dtype).item()
+    value: float = torch.tensor(low + (high - low) * fraction, dtype=dtype).item()
     return value if value < high else low

@@ -18,7 +18,9 @@ __all__ = ["select"]
 
 CHUNK = 1 << 22  # weights per piece: bounds the temporaries
 DIGITS = {torch.int32: (11, 10, 10), torch.int64: (11, 13, 13, 13, 13)}  # bits of |float32| and |float64|
-WINDOW_BITS = 21  # a warm search looks at 2^21 neighbouring floats first: a quarter of the threshold's magnitude
+WINDOW_BITS = (
+    21  # a warm search looks at 2^21 neighbouring floats first: a quarter of the threshold's magnitude
+)
 
 
 def select(
@@ -79,7 +81,9 @@ def _locate(counts: Tensor, rank: Tensor) -> tuple[Tensor, Tensor, Tensor]:
 class _Scores:
     """The bits of all scores of a pool, piece by piece, and counts of them over all processes."""
 
-    def __init__(self, tensors: Sequence[Tensor], factors: Sequence[float] | None, shards: Sequence[Shards]) -> None:
+    def __init__(
+        self, tensors: Sequence[Tensor], factors: Sequence[float] | None, shards: Sequence[Shards]
+    ) -> None:
         self.device = tensors[0].device
         wide = any(tensor.dtype == torch.float64 for tensor in tensors)
         self.float_dtype = torch.float64 if wide else torch.float32

@@ -23,17 +23,17 @@ SAMPLE = 1 << 16  # weights looked at to guess a bracket
 PARALLEL_FROM = 1 << 22  # weights from which a second thread pays
 MOST_INSIDE = 0.02  # a bracket that holds a larger part of the weights is narrowed next time
 
-Piece = tuple[Tensor, float]
+Piece = tuple[np.ndarray, float]  # some weights of one layer, and the layer's factor
 
 
 def select(tensors: Sequence[Tensor], k: int, factors: Sequence[float] | None, hint: Hint) -> Selected:
     """Return the k-th smallest score and the next one; see `selection.select`."""
     pieces = list(_pieces(tensors, factors))
-    total = sum(piece.numel() for piece, _ in pieces)
+    total = sum(weights.size for weights, _ in pieces)
     if not 1 <= k <= total:
         raise ValueError(f"asked for the {k}-th smallest of {total} weights")
     for low_edge, high_edge in _brackets(pieces, total, k, hint):
-        below, inside = _scan(pieces, low_edge, high_edge)
+        below, inside = _scan(pieces, total, low_edge, high_edge)
         if below < k < below + inside.size:
             break
     else:
@@ -51,22 +51,25 @@ def select(tensors: Sequence[Tensor], k: int, factors: Sequence[float] | None, h
 
 def _pieces(tensors: Sequence[Tensor], factors: Sequence[float] | None) -> Iterator[Piece]:
     for i, tensor in enumerate(tensors):
-        flat = _memory_order(tensor.detach())
-        for piece in flat.split(CHUNK):
-            yield piece, 1.0 if factors is None else factors[i]
+        weights = _memory_order(tensor.detach())
+        for start in range(0, weights.size, CHUNK):
+            yield weights[start : start + CHUNK], 1.0 if factors is None else factors[i]
 
 
-def _memory_order(tensor: Tensor) -> Tensor:
+def _memory_order(tensor: Tensor) -> np.ndarray:
     """Return all entries in one dimension, in the order they lie in memory: a view for any dense layout."""
-    axes = sorted(range(tensor.dim()), key=lambda axis: -tensor.stride(axis))
-    return tensor.permute(axes).reshape(-1)
+    strides = tensor.stride()
+    axes = sorted(range(tensor.dim()), key=lambda axis: -strides[axis])
+    flat = tensor.permute(axes).reshape(-1)
+    if flat.dtype in (torch.bfloat16, torch.float16):
+        flat = flat.float()  # numpy knows no bfloat16
+    array: np.ndarray = flat.numpy()
+    return array
 
 
-def _scores(piece: Piece) -> np.ndarray:
-    tensor, factor = piece
-    if tensor.dtype in (torch.bfloat16, torch.float16):
-        tensor = tensor.float()
-    scores: np.ndarray = np.abs(tensor.numpy())
+def _scores(piece: Piece, out: np.ndarray | None = None) -> np.ndarray:
+    weights, factor = piece
+    scores: np.ndarray = np.abs(weights, out=None if out is None else out[: weights.size])
     if factor != 1.0:
         scores *= scores.dtype.type(factor)
     return scores
@@ -84,7 +87,9 @@ def _brackets(pieces: list[Piece], total: int, k: int, hint: Hint) -> Iterator[t
 
 def _sampled_bracket(pieces: list[Piece], total: int, k: int) -> tuple[float, float]:
     stride = total // SAMPLE
-    sample = np.concatenate([_scores((tensor[i % stride :: stride], f)) for i, (tensor, f) in enumerate(pieces)])
+    sample = np.concatenate(
+        [_scores((weights[i % stride :: stride], f)) for i, (weights, f) in enumerate(pieces)]
+    )
     sample.sort()
     share = k / total
     centre = share * sample.size
@@ -93,26 +98,27 @@ def _sampled_bracket(pieces: list[Piece], total: int, k: int) -> tuple[float, fl
     return (float(sample[low]) if low >= 0 else -1.0, float(sample[high]) if high < sample.size else math.inf)
 
 
-def _scan(pieces: list[Piece], low: float, high: float) -> tuple[int, np.ndarray]:
+def _scan(pieces: list[Piece], total: int, low: float, high: float) -> tuple[int, np.ndarray]:
     """Return how many scores are at most `low`, and those that lie in (low, high]."""
-    threads = torch.get_num_threads()
-    if threads == 1 or sum(piece.numel() for piece, _ in pieces[: PARALLEL_FROM // CHUNK]) < PARALLEL_FROM // 2:
+    threads = torch.get_num_threads() if total >= PARALLEL_FROM else 1
+    if threads == 1:
         parts = [_scan_some(pieces, low, high)]
     else:
         shares = [pieces[i::threads] for i in range(threads)]
-        with ThreadPoolExecutor(threads) as pool:
+        with ThreadPoolExecutor(threads) as pool:  # numpy lets other threads run while it works
             parts = list(pool.map(_scan_some, shares, itertools.repeat(low), itertools.repeat(high)))
     return sum(below for below, _ in parts), np.concatenate([inside for _, inside in parts])
 
 
 def _scan_some(pieces: list[Piece], low: float, high: float) -> tuple[int, np.ndarray]:
     below, found = 0, []
+    dtype = np.result_type(*{weights.dtype for weights, _ in pieces})
+    scratch = {dtype: np.empty(CHUNK, dtype)}
     for piece in pieces:
-        scores = _scores(piece)
-        bottom, top = scores.dtype.type(low), scores.dtype.type(high)
-        is_below = scores <= bottom
+        scores = _scores(piece, scratch.get(piece[0].dtype))
+        is_below = scores <= scores.dtype.type(low)
         below += int(np.count_nonzero(is_below))
-        inside = scores <= top
+        inside = scores <= scores.dtype.type(high)
         inside ^= is_below  # a NaN is neither below nor inside: it counts as large, as in a sort
         found.append(scores[inside])
     return below, np.concatenate(found)

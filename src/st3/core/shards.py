@@ -43,7 +43,7 @@ def local(tensor: Tensor) -> Tensor:
     if not is_sharded(tensor):
         return tensor
     with torch.no_grad():
-        part: Tensor = tensor.to_local()  # type: ignore[operator]
+        part: Tensor = tensor.to_local()  # type: ignore[attr-defined]
     return part
 
 
@@ -54,7 +54,9 @@ def shards_of(weight: Tensor, filter_axis: int, name: str) -> Shards:
     placements: Sequence[Any] = weight.placements  # type: ignore[attr-defined]
     mesh: Any = weight.device_mesh  # type: ignore[attr-defined]
     if any(placement.is_partial() for placement in placements):
-        raise ValueError(f"layer {name!r} is a partial DTensor ({placements}); its weights are not known to any process")
+        raise ValueError(
+            f"layer {name!r} is a partial DTensor ({placements}); its weights are not known to any process"
+        )
     counts = [(mesh.get_group(i), p.dim) for i, p in enumerate(placements) if hasattr(p, "dim")]
     return Shards(
         counts=tuple(group for group, _ in counts),
@@ -64,6 +66,8 @@ def shards_of(weight: Tensor, filter_axis: int, name: str) -> Shards:
 
 def all_reduce(values: Tensor, groups: "Sequence[ProcessGroup]", *, minimum: bool = False) -> Tensor:
     """Add `values` up over `groups`, in place (or take the minimum)."""
+    if not groups:
+        return values
     import torch.distributed as dist
 
     for group in groups:

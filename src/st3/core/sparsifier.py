@@ -14,7 +14,6 @@ from .inspection import CollapseWatch, count, require_numbers
 from .layers import Layer, Layers, named_weights
 from .method import Method
 from .operators import hard
-from .plan import Plan
 from .ramps import Ramp
 from .reporting import build_report
 from .selection import quota
@@ -22,7 +21,9 @@ from .shards import local
 
 __all__ = ["Sparsifier"]
 
-LOOK_EVERY = 20  # steps between two looks for collapsed layers and NaN; each look reads counts back from the device
+LOOK_EVERY = (
+    20  # steps between two looks for collapsed layers and NaN; each look reads counts back from the device
+)
 
 
 class Sparsifier:
@@ -87,7 +88,8 @@ class Sparsifier:
         """The threshold of each layer at the last step; 0 where a layer is dense."""
         cuts = self._conductor.cuts
         return {
-            layer.name: 0.0 if (cut := cuts.get(layer.name)) is None else float(cut.threshold) for layer in self.layers
+            layer.name: 0.0 if (cut := cuts.get(layer.name)) is None else float(cut.threshold)
+            for layer in self.layers
         }
 
     def report(self, example_input: Any = None) -> Report:
@@ -122,7 +124,7 @@ class Sparsifier:
         without this call it happens inside `optimizer.step`, after clipping.
         """
         self._require_attached("map_gradients")
-        self._conductor.map_gradients()
+        self._conductor.gradients.map_sharded()
 
     def finalize(self) -> nn.Module:
         """Count the zeros, raise if the target was missed; then let go: the model is plain and stays sparse.
@@ -164,10 +166,13 @@ class Sparsifier:
         others = {name: parameter for name, parameter, _ in named_weights(other_model)}
         missing = [layer.name for layer in self.layers if layer.name not in others]
         if missing:
-            raise LookupError(f"the other model has no weight {', '.join(map(repr, missing[:5]))}: it is no copy of this one")
+            raise LookupError(
+                f"the other model has no weight {', '.join(map(repr, missing[:5]))}: it is no copy of this one"
+            )
         twins = [Layer(x.name, others[x.name], x.kind, x.filters, x.shards, x.sparsity) for x in self.layers]
         raws = [local(twin.parameter.detach()) for twin in twins]
-        for twin, raw, cut in zip(twins, raws, self._conductor.plan.cuts(twins, raws, self.step), strict=True):
+        cuts = self._conductor.plan.cuts(twins, raws, self.step)
+        for raw, cut in zip(raws, cuts, strict=True):
             if cut is not None:
                 threshold = cut.threshold
                 raw.copy_(hard(raw, threshold.to(raw) if isinstance(threshold, torch.Tensor) else threshold))
@@ -176,7 +181,9 @@ class Sparsifier:
     def _require_attached(self, what: str) -> None:
         if not self.is_attached:
             state = "finalized" if self.is_finalized else "detached"
-            raise RuntimeError(f"cannot {what}: this sparsifier is {state}; call sparsify or keep_mask for a new one")
+            raise RuntimeError(
+                f"cannot {what}: this sparsifier is {state}; call sparsify or keep_mask for a new one"
+            )
 
     def _require_target(self) -> None:
         plan, layers = self._conductor.plan, list(self.layers)
@@ -186,7 +193,9 @@ class Sparsifier:
         total = sum(layer.weights for layer in common)
         why = []
         if zeros < asked:
-            why.append(f"{zeros:,} of {total:,} weights are zero, a sparsity of {zeros / total:.6f}; {asked:,} were asked for")
+            why.append(
+                f"{zeros:,} of {total:,} weights are zero, a sparsity of {zeros / total:.6f}; {asked:,} were asked for"
+            )
         for layer in layers:
             own = 0 if layer.sparsity is None else quota(layer.weights, layer.sparsity).zeros
             if found[layer.name] < own:
@@ -195,7 +204,9 @@ class Sparsifier:
             return
         never = [layer.name for layer in layers if not self._conductor.store.has_joined(layer)]
         if not self.at_target:
-            why.append(f"training stopped at step {self.step}, before the ramp's end: train longer or lower total_steps")
+            why.append(
+                f"training stopped at step {self.step}, before the ramp's end: train longer or lower total_steps"
+            )
         elif never:
             why.append(f"no gradient ever reached {', '.join(map(repr, never[:5]))}: exclude such layers")
         raise TargetMissedError(f"target sparsity {plan.sparsity} was missed: " + "; ".join(why))
@@ -207,7 +218,9 @@ class Sparsifier:
             self._watch.look(layers, step)
 
     def __deepcopy__(self, memo: Mapping[int, Any]) -> "Sparsifier":
-        raise TypeError("a sparsifier cannot be copied: copy model and optimizer together, then call sparsify on the copies")
+        raise TypeError(
+            "a sparsifier cannot be copied: copy model and optimizer together, then call sparsify on the copies"
+        )
 
     def __reduce__(self) -> str:
         raise TypeError(

@@ -79,8 +79,8 @@ class Store:
         tensor = self.find(layer)
         if tensor is None:
             raise CheckpointError(
-                f"the {self.key} weight of layer {layer.name!r} is gone from the optimizer state; load a checkpoint that "
-                f"was saved with st3, or call sparsify again"
+                f"the {self.key} weight of layer {layer.name!r} is gone from the optimizer state; load a checkpoint "
+                f"that was saved with st3, or call sparsify again"
             )
         parameter = layer.parameter
         wanted = torch.bool if self.key == "mask" else parameter.dtype
@@ -119,13 +119,19 @@ class Store:
         """Tell whether the parameter was written since `remember`, and its tensor was not."""
         seen = self._seen.get(layer.name)
         tensor = self.find(layer)
-        if seen is None or tensor is None or local(layer.parameter.detach())._version == seen.parameter_version:
+        if (
+            seen is None
+            or tensor is None
+            or local(layer.parameter.detach())._version == seen.parameter_version
+        ):
             return False
         part = local(tensor)
         return part is seen.tensor and part._version == seen.tensor_version
 
 
-def check_loadable(optimizer: Optimizer, state_dict: Mapping[str, Any], layers: Sequence[Layer], first: float) -> None:
+def check_loadable(
+    optimizer: Optimizer, state_dict: Mapping[str, Any], layers: Sequence[Layer], first: float
+) -> None:
     """Raise where a state about to be loaded cannot belong to these layers; `first` is the ramp's value at step 0."""
     groups: Sequence[Mapping[str, Any]] = state_dict["param_groups"]
     steps = [int(group[STEP_KEY]) for group in groups if STEP_KEY in group]
@@ -141,7 +147,7 @@ def check_loadable(optimizer: Optimizer, state_dict: Mapping[str, Any], layers: 
         entry = saved.get(id(layer.parameter), {})
         tensor = next((entry[key] for key in KEYS if key in entry), None)
         if tensor is None:
-            if entry and max(steps) > 0 or first > 0.0:
+            if (entry and max(steps) > 0) or first > 0.0:
                 raise CheckpointError(
                     f"this optimizer state holds no raw weight for layer {layer.name!r}: the checkpoint was saved "
                     f"without st3 or with other layers sparsified; use the same include and exclude"

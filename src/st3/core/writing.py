@@ -18,12 +18,16 @@ from .shards import local
 
 __all__ = ["break_ties", "write_sparse"]
 
-PIECE = 1 << 16  # weights per piece: raw, sparse and scratch fit the second-level cache
+PIECE = 1 << 17  # weights per piece: raw, sparse and scratch fit the second-level cache
 HALF = (torch.bfloat16, torch.float16)
-_BELOW = 1.0 - 2.0**-12  # steps from a half-precision magnitude to just below it, but above the next smaller one
+_BELOW = (
+    1.0 - 2.0**-12
+)  # steps from a half-precision magnitude to just below it, but above the next smaller one
 
 
-def write_sparse(method: ThresholdMethod, layer: Layer, cut: Cut | None, raw: Tensor, *, fresh: bool) -> Tensor | None:
+def write_sparse(
+    method: ThresholdMethod, layer: Layer, cut: Cut | None, raw: Tensor, *, fresh: bool
+) -> Tensor | None:
     """Write the sparse weight of `raw` into the layer's parameter; return the method's factor per filter.
 
     `fresh` says that the parameter holds the raw weight just updated: it is copied into `raw` on the way. Should
@@ -59,7 +63,9 @@ def _pieces(sparse: Tensor, layer: Layer) -> Sequence[tuple[int, int]]:
     return [(start, min(start + step, rows)) for start in range(0, rows, step)]
 
 
-def _write_piece(method: ThresholdMethod, layer: Layer, cut: Cut, raw: Tensor, sparse: Tensor) -> Tensor | None:
+def _write_piece(
+    method: ThresholdMethod, layer: Layer, cut: Cut, raw: Tensor, sparse: Tensor
+) -> Tensor | None:
     threshold = cut.threshold.to(raw.device) if isinstance(cut.threshold, Tensor) else cut.threshold
     if raw.dtype not in HALF:
         return method.sparse_weight(raw, threshold, layer.filter_means, sparse)
@@ -92,7 +98,9 @@ def break_ties(layers: Sequence[Layer], cuts: Sequence[Cut | None], raws: Sequen
         tied = (score * cut.factor if cut.factor != 1.0 else score) == selected.low
         before = seen.get(id(selected), torch.zeros((), dtype=torch.int64, device=raw.device))
         position = before + tied.flatten().cumsum(0).view_as(tied)
-        spared = 0 if layer.shards.counts else selected.surplus  # sharded: no order among processes, all ties go
+        spared = (
+            0 if layer.shards.counts else selected.surplus
+        )  # sharded: no order among processes, all ties go
         sparse = local(layer.parameter.detach())
         sparse.masked_fill_(tied & (position > spared), 0.0)
         seen[id(selected)] = before + tied.sum()

@@ -1,6 +1,6 @@
 """Look at a model, never change it: what it costs to run, and how sparse it is."""
 
-from st3.measure.macs import MacCount, count_macs
-from st3.measure.report import LayerRow, Report
+from .macs import MacCount, count_macs
+from .report import LayerRow, Report
 
 __all__ = ["LayerRow", "MacCount", "Report", "count_macs"]

@@ -8,8 +8,8 @@ import torch
 from torch import Tensor, nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from st3.measure.products import PRODUCTS
-from st3.measure.provenance import Provenance, tensors_in
+from .products import PRODUCTS
+from .provenance import Provenance, tensors_in
 
 __all__ = ["Counter"]
 
@@ -18,9 +18,8 @@ LOOK_UPS = {"aten.embedding", "aten._embedding_bag", "aten.index", "aten.index_s
 # Operations of these namespaces hide no product unless PRODUCTS says so; any other one might.
 FAMILIAR = {"aten", "prim", "prims", "profiler", "c10d", "c10d_functional", "_c10d_functional"}
 
-Uses = defaultdict[
-    nn.Parameter, dict[str, None]
-]  # the operations on each parameter: a set that keeps its order
+# The operations that touched each parameter; the inner dictionary is a set that keeps its order.
+Uses = defaultdict[nn.Parameter, dict[str, None]]
 
 
 class Counter(TorchDispatchMode):
@@ -37,6 +36,11 @@ class Counter(TorchDispatchMode):
         self._known_uses: Uses = defaultdict(dict)
         self._unknown_uses: Uses = defaultdict(dict)  # there may be a product in these
         self._looked_up: set[nn.Parameter] = set()
+
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        """Nothing is compiled while we count (see `untouched`): spare torch the import of its compiler, two seconds."""
+        return False
 
     def notes(self, name: str, weight: nn.Parameter) -> list[str]:
         """Say in plain words what was not counted of `weight`, called `name`."""

@@ -6,7 +6,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-    from st3.measure.report import Report
+    from .report import Report
 
 __all__ = ["draw"]
 
@@ -60,7 +60,7 @@ def _draw_macs(axes: "Axes", report: "Report") -> None:
     """A dot for the dense and one for the sparse cost, and the distance between them as a line."""
     from matplotlib.ticker import EngFormatter
 
-    shorten = EngFormatter(places=3)
+    shorten = EngFormatter(places=2)
     known = [(line, row.macs, row.sparse_macs or 0) for line, row in enumerate(report.rows) if row.macs]
     left = min(macs for _, dense, sparse in known for macs in (dense, sparse) if macs) / 2
     axes.set_xscale("log")
@@ -97,7 +97,7 @@ def _legend(axes: "Axes") -> None:
         frameon=False,
         fontsize=9,
         borderaxespad=0.2,
-        handletextpad=0.2,
+        handletextpad=0.4,
         columnspacing=1.2,
     )
 

@@ -6,13 +6,13 @@ calls, slices of a packed weight, tied weights and layers nobody has heard of ar
 
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from torch import Tensor, nn
 
-from st3.measure.counter import Counter
-from st3.measure.untouched import untouched
+from .counter import Counter
+from .untouched import untouched
 
 __all__ = ["CONVENTION", "MacCount", "count_macs"]
 
@@ -26,12 +26,12 @@ CONVENTION = (
 class MacCount:
     """The multiply-adds of one forward pass; see CONVENTION."""
 
-    by_parameter: tuple[tuple[nn.Parameter, int], ...]
+    by_parameter: tuple[tuple[nn.Parameter, int], ...] = field(repr=False)  # by identity, see `of`
     activation_macs: int  # products of two activations, such as attention's Q·Kᵀ
     uncounted: tuple[str, ...]  # in plain words: what was not counted although it may cost something
     input_shape: str
 
-    def of(self, parameter: nn.Parameter) -> int | None:
+    def of(self, parameter: Tensor) -> int | None:
         """Return the multiply-adds that `parameter` takes part in, or None if none were counted."""
         return next((macs for counted, macs in self.by_parameter if counted is parameter), None)
 

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from st3.measure.macs import CONVENTION
-from st3.measure.text import report_text
+from .macs import CONVENTION
+from .text import report_text
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -126,7 +126,7 @@ class Report:
 
     def figure(self) -> "Figure":
         """Draw density and multiply-adds of every layer; needs matplotlib."""
-        from st3.measure.figure import draw  # here, because most users never plot
+        from .figure import draw  # here, because most users never plot
 
         return draw(self)
 

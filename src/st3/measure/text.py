@@ -3,11 +3,11 @@
 from collections import Counter
 from typing import TYPE_CHECKING
 
-from st3.measure.macs import CONVENTION
-from st3.tables import text_table
+from ..tables import text_table
+from .macs import CONVENTION
 
 if TYPE_CHECKING:
-    from st3.measure.report import LayerRow, Report
+    from .report import LayerRow, Report
 
 __all__ = ["report_text"]
 

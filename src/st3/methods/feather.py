@@ -5,8 +5,8 @@
              = theta * dL/dW_sparse        elsewhere
 
 theta is 1 for targets up to 95 % and 0.5 above; no rescale. Same thresholds and ramp as ST-3. What differs from the
-authors' program: the threshold moves after the optimizer step, so that evaluation always agrees with it, instead of before
-the next forward pass; to follow their ramp, give `start=0`.
+authors' program: the threshold moves after the optimizer step, so that evaluation always agrees with it, instead of
+before the next forward pass; to follow their ramp, give `start=0`.
 """
 
 from collections.abc import Callable

@@ -4,8 +4,8 @@
     dL/dW    = dL/dW_sparse                                           backward: straight-through
     scale_j  = sum_i |W_ji| / sum_i |W_ji| [|W_ji| > th]              one factor per output filter j
 
-`th` is the threshold of the layer, recomputed after every optimizer step: the quantile of all magnitudes at the sparsity
-that the ramp asks for (allocation "global"), or of magnitude * factor (ST-3 sigma: allocation "sigma").
+`th` is the threshold of the layer, recomputed after every optimizer step: the quantile of all magnitudes at the
+sparsity that the ramp asks for (allocation "global"), or of magnitude * factor (ST-3 sigma: allocation "sigma").
 
 The three switches are the ablation of the paper's figure 5; all on is the method:
 

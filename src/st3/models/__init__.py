@@ -6,7 +6,7 @@ Every module beside this file is imported, so a new network is one new file that
 import importlib
 import pkgutil
 
-from st3.models.catalogue import MODELS
+from .catalogue import MODELS
 
 __all__ = ["MODELS"]
 

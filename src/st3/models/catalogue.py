@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 from torch import nn
 
-from st3.registry import Registry
+from ..registry import Registry
 
 __all__ = ["MODELS"]
 

@@ -2,8 +2,8 @@
 
 from torch import Tensor, nn
 
-from st3.models.catalogue import MODELS
-from st3.models.initialise import initialise
+from .catalogue import MODELS
+from .initialise import initialise
 
 __all__ = ["digits_cnn"]
 

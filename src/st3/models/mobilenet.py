@@ -3,8 +3,8 @@
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from st3.models.catalogue import MODELS
-from st3.models.initialise import initialise
+from .catalogue import MODELS
+from .initialise import initialise
 
 __all__ = ["mobilenet_v1"]
 

@@ -7,8 +7,8 @@ He et al. used a parameter-free one ("option A"); `conv_shortcut=False` gives th
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from st3.models.catalogue import MODELS
-from st3.models.initialise import initialise
+from .catalogue import MODELS
+from .initialise import initialise
 
 __all__ = ["resnet20"]
 

@@ -6,8 +6,8 @@ The last batch norm of a block starts at 1, not at 0. Names of the modules are t
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from st3.models.catalogue import MODELS
-from st3.models.initialise import initialise
+from .catalogue import MODELS
+from .initialise import initialise
 
 __all__ = ["resnet50"]
 

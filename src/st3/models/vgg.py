@@ -8,8 +8,8 @@ from collections.abc import Sequence
 
 from torch import Tensor, nn
 
-from st3.models.catalogue import MODELS
-from st3.models.initialise import initialise
+from .catalogue import MODELS
+from .initialise import initialise
 
 __all__ = ["vgg11", "vgg11_st3", "vgg16", "vgg19"]
 

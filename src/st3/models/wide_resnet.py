@@ -7,8 +7,8 @@ convolution or its shortcut. The shortcut sees the input before norm and ReLU.
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from st3.models.catalogue import MODELS
-from st3.models.initialise import initialise
+from .catalogue import MODELS
+from .initialise import initialise
 
 __all__ = ["wide_resnet", "wrn34x2"]
 

@@ -1,0 +1,69 @@
+"""Interleaved timing: contestants take turns in one process, so that a busy machine slows all of them alike."""
+
+import gc
+import json
+import os
+import statistics
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+import st3
+
+
+def take_turns(
+    contestants: dict[str, Callable[[], Any]], rounds: int, warm_up: int = 1
+) -> dict[str, list[float]]:
+    """Return the seconds of each contestant in each round."""
+    seconds: dict[str, list[float]] = {name: [] for name in contestants}
+    gc.collect()
+    gc.disable()
+    try:
+        for turn in range(warm_up + rounds):
+            for name, run in contestants.items():
+                begin = time.perf_counter()
+                run()
+                if turn >= warm_up:
+                    seconds[name].append(time.perf_counter() - begin)
+    finally:
+        gc.enable()
+    return seconds
+
+
+def ratio(seconds: dict[str, list[float]], of: str, to: str) -> dict[str, float]:
+    """Return the ratio of the minima and of the medians."""
+    return {
+        "min": round(min(seconds[of]) / min(seconds[to]), 4),
+        "median": round(statistics.median(seconds[of]) / statistics.median(seconds[to]), 4),
+    }
+
+
+def environment() -> dict[str, Any]:
+    """Return what a ratio depends on."""
+    return {
+        "st3": st3.__version__,
+        "torch": torch.__version__,
+        "numpy": np.__version__,
+        "threads": torch.get_num_threads(),
+        "cpu": torch.backends.cpu.get_cpu_capability(),
+    }
+
+
+def record(path: str | None, spec: dict[str, Any], rows: list[dict[str, Any]]) -> None:
+    """Print the rows and, given a path, write them with their spec (beside, then renamed)."""
+    for row in rows:
+        print(json.dumps(row))
+    if path is None:
+        return
+    text = json.dumps({"spec": spec, "environment": environment(), "rows": rows}, indent=1) + "\n"
+    target = Path(path)
+    target.parent.mkdir(parents=True, exist_ok=True)
+    handle, scratch = tempfile.mkstemp(dir=target.parent, suffix=".part")
+    with os.fdopen(handle, "w") as file:
+        file.write(text)
+    os.replace(scratch, target)

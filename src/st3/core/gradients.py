@@ -1,0 +1,59 @@
+"""The backward equation: gradients of sparse weights become those of raw weights.
+
+A tensor hook on the parameter does it, so that clipping, accumulation and data-parallel averaging see the gradient that
+will be applied. `fully_shard` never calls such hooks: there the map is applied by an explicit call before clipping or,
+failing that, right before the optimizer's step.
+"""
+
+from collections.abc import Callable, Sequence
+
+from torch import Tensor
+from torch.utils.hooks import RemovableHandle
+
+from .layers import Layer
+from .shards import is_sharded, local
+
+__all__ = ["Gradients"]
+
+
+class Gradients:
+    """Applies `raw_gradient(layer, grad)` to every gradient of `layers` exactly once per step."""
+
+    def __init__(self, layers: Sequence[Layer], raw_gradient: Callable[[Layer, Tensor], Tensor]) -> None:
+        self._layers = layers
+        self._raw_gradient = raw_gradient
+        self._handles: list[RemovableHandle] = []
+        self._is_active = False
+        self._is_done = False  # for the sharded weights, in this step
+
+    def hang(self, *, active: bool) -> None:
+        """Hang the tensor hooks anew; not `active` means that gradients stay as they are."""
+        self.unhook()
+        self._is_active = active
+        for layer in self._layers if active else ():
+            if not is_sharded(layer.parameter):
+
+                def hook(grad: Tensor, layer: Layer = layer) -> Tensor:
+                    return self._raw_gradient(layer, grad)
+
+                self._handles.append(layer.parameter.register_hook(hook))
+
+    def unhook(self) -> None:
+        """Remove the tensor hooks."""
+        for handle in self._handles:
+            handle.remove()
+        self._handles = []
+
+    def map_sharded(self) -> None:
+        """Map the gradients that no hook has seen, unless that has been done in this step."""
+        if not self._is_active or self._is_done:
+            return
+        for layer in self._layers:
+            if is_sharded(layer.parameter) and layer.parameter.grad is not None:
+                grad = local(layer.parameter.grad)
+                grad.copy_(self._raw_gradient(layer, grad))
+        self._is_done = True
+
+    def step_is_over(self) -> None:
+        """Expect new gradients."""
+        self._is_done = False

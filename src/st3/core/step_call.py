@@ -1,0 +1,48 @@
+"""What a call of `optimizer.step` brings along: a closure, a scaler's verdict, or no real step at all."""
+
+from typing import Any
+
+import torch
+from torch.optim import Optimizer
+
+from .shards import local
+
+__all__ = ["found_inf", "is_initialisation", "run_closure_once"]
+
+
+def run_closure_once(args: Any, kwargs: Any) -> tuple[Any, Any]:
+    """Run the closure, if there is one, while the parameters still hold the sparse weights."""
+    closure = args[1] if len(args) > 1 else kwargs.get("closure")
+    if closure is None:
+        return args, kwargs
+    with torch.enable_grad():
+        loss = closure()
+    calls = iter((loss,))
+
+    def result() -> Any:
+        for value in calls:
+            return value
+        raise RuntimeError(
+            "this optimizer evaluates its closure several times per step; between the evaluations the model would hold "
+            "raw weights instead of sparse ones: use an optimizer that evaluates it once"
+        )
+
+    if len(args) > 1:
+        return (args[0], result, *args[2:]), kwargs
+    return args, {**kwargs, "closure": result}
+
+
+def found_inf(optimizer: Optimizer) -> bool:
+    """Tell whether GradScaler has found an overflow and lets a fused optimizer skip by itself."""
+    found = getattr(optimizer, "found_inf", None)
+    return found is not None and bool(found)
+
+
+def is_initialisation(optimizer: Optimizer) -> bool:
+    """Tell whether this is the empty step by which torch.distributed.checkpoint creates an optimizer's state."""
+    if any(optimizer.state.values()) or any(
+        float(group.get("lr", 1.0)) != 0.0 for group in optimizer.param_groups
+    ):
+        return False
+    grads = [p.grad for group in optimizer.param_groups for p in group["params"] if p.grad is not None]
+    return all(not bool(local(grad).any()) for grad in grads)

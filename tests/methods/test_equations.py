@@ -1,0 +1,148 @@
+"""Every method's pair of equations against autograd through the textbook form.
+
+The textbook form keeps the raw weights as the parameters and puts the sparse weight into the forward pass as a
+function of them, with a straight-through estimator where the method has one. Autograd then derives the backward pass.
+Thresholds come from numpy's quantile. Relu, not clamp: at the threshold itself clamp passes the gradient.
+"""
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
+from torch.func import functional_call
+
+import st3
+
+pytestmark = pytest.mark.filterwarnings("ignore::st3.LayerCollapseWarning")  # 0.98 on a tiny network
+
+STEPS = 200
+SPARSITY = 0.98  # above 0.95, so that Feather's theta is at work
+
+
+def _scale(raw: Tensor, threshold: float, *, exact: bool) -> Tensor:
+    magnitude = raw.detach().abs().flatten(1)
+    total = magnitude.mean(1)
+    kept = (magnitude * (magnitude > threshold)).mean(1)
+    if exact:
+        scale = torch.where(kept > 0, total / torch.where(kept > 0, kept, 1.0), 1.0)
+    else:
+        scale = 1.01 / ((kept + 1e-6) / (total + 1e-6) + 0.01)
+    return scale.reshape(-1, *[1] * (raw.dim() - 1))
+
+
+def _textbook_st3(method: st3.ST3) -> Callable[[Tensor, float], Tensor]:
+    def sparse(raw: Tensor, threshold: float) -> Tensor:
+        if method.soft:
+            weight = torch.sign(raw) * torch.relu(raw.abs() - threshold)
+        else:
+            weight = raw * (raw.abs() > threshold)
+        if method.rescale:
+            weight = weight * _scale(raw, threshold, exact=method.exact_rescale)
+        return raw + (weight - raw).detach() if method.straight_through else weight
+
+    return sparse
+
+
+def _textbook_feather(method: st3.Feather) -> Callable[[Tensor, float], Tensor]:
+    def sparse(raw: Tensor, threshold: float) -> Tensor:
+        active = raw.abs() > threshold
+        base = torch.where(active, raw.abs() ** method.power - threshold**method.power, 1.0)
+        weight = torch.where(active, torch.sign(raw) * base ** (1 / method.power), 0.0)
+        factor = torch.where(active, 1.0, method.damping(SPARSITY)).to(raw.dtype)
+        return raw * factor + (weight - raw * factor).detach()
+
+    return sparse
+
+
+METHODS = [
+    st3.ST3(soft=soft, rescale=rescale, straight_through=straight_through)
+    for soft in (True, False)
+    for rescale in (True, False)
+    for straight_through in (True, False)
+] + [st3.ST3(exact_rescale=True), st3.Feather(), st3.Feather(power=2.0, theta=0.25), st3.Feather(theta=1.0)]
+
+OPTIMIZERS: dict[str, Callable[..., torch.optim.Optimizer]] = {
+    "sgd": lambda parameters: torch.optim.SGD(parameters, lr=0.05, momentum=0.9, weight_decay=1e-3),
+    "adamw": lambda parameters: torch.optim.AdamW(parameters, lr=0.01, weight_decay=0.05),
+}
+
+
+def _network() -> nn.Module:
+    torch.manual_seed(0)
+    net = nn.Sequential(
+        nn.Conv2d(2, 6, 3, bias=False),
+        nn.BatchNorm2d(6),
+        nn.ReLU(),
+        nn.Flatten(),
+        nn.Linear(96, 20),
+        nn.Tanh(),
+        nn.Linear(20, 3),
+    )
+    return net.double()
+
+
+def _batch(step: int) -> tuple[Tensor, Tensor]:
+    generator = torch.Generator().manual_seed(step)
+    x = torch.randn(8, 2, 6, 6, generator=generator, dtype=torch.float64)
+    return x, torch.randint(0, 3, (8,), generator=generator)
+
+
+def _loss(model: nn.Module, weights: dict[str, Tensor] | None, step: int) -> Tensor:
+    x, y = _batch(step)
+    out = model(x) if weights is None else functional_call(model, weights, (x,))
+    loss: Tensor = nn.functional.cross_entropy(out, y)
+    return loss
+
+
+@pytest.mark.parametrize("optimizer_name", OPTIMIZERS)
+@pytest.mark.parametrize("method", METHODS, ids=repr)
+def test_200_steps_agree_with_autograd_through_the_textbook_form(method, optimizer_name):
+    model, reference = _network(), _network()
+    optimizer = OPTIMIZERS[optimizer_name](model.parameters())
+    reference_optimizer = OPTIMIZERS[optimizer_name](reference.parameters())
+    sparsifier = st3.sparsify(model, optimizer, sparsity=SPARSITY, total_steps=STEPS, method=method)
+    names = [layer.name for layer in sparsifier.layers]
+    textbook = _textbook_st3(method) if isinstance(method, st3.ST3) else _textbook_feather(method)
+
+    threshold = None
+    for step in range(STEPS):
+        _loss(model, None, step).backward()
+        optimizer.step()
+        optimizer.zero_grad()
+
+        raw = dict(reference.named_parameters())
+        sparse = {n: p if threshold is None else textbook(p, threshold) for n, p in raw.items() if n in names}
+        _loss(reference, raw | sparse, step).backward()
+        reference_optimizer.step()
+        reference_optimizer.zero_grad()
+        asked = sparsifier.ramp(step + 1)
+        scores = np.concatenate([raw[n].detach().abs().numpy().ravel() for n in names])
+        threshold = float(np.quantile(scores, asked)) if asked else None
+
+    raw = dict(reference.named_parameters())
+    for layer in sparsifier.layers:
+        found = optimizer.state[layer.parameter]["raw"]
+        assert torch.allclose(found, raw[layer.name], rtol=0, atol=1e-9)
+        assert torch.allclose(layer.parameter, textbook(raw[layer.name], threshold), rtol=0, atol=1e-9)
+    for name, parameter in model.named_parameters():
+        if name not in names:
+            assert torch.allclose(parameter, raw[name], rtol=0, atol=1e-9)
+
+
+def test_the_comparison_can_fail():
+    """A wrong backward (straight-through where the method has none) is far outside the tolerance."""
+    finals = []
+    for straight_through in (True, False):
+        model = _network()
+        optimizer = OPTIMIZERS["sgd"](model.parameters())
+        st3.sparsify(
+            model, optimizer, sparsity=0.9, total_steps=50, method=st3.ST3(straight_through=straight_through)
+        )
+        for step in range(50):
+            _loss(model, None, step).backward()
+            optimizer.step()
+            optimizer.zero_grad()
+        finals.append(optimizer.state[model[0].weight]["raw"].clone())
+    assert (finals[0] - finals[1]).abs().max() > 1e-3
