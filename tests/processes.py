@@ -32,7 +32,7 @@ __all__ = ["on_ranks"]
 
 TIMEOUT = 90.0  # seconds for one test on all ranks; the machine may be busy
 GRACE = 3.0  # seconds that the other ranks get to fail as well, once one has
-PRELOAD = ["pytest", "torch.distributed.fsdp", "torch.distributed.checkpoint.state_dict", "st3"]
+PRELOAD = ["pytest", "st3", "torch._dynamo", "torch.distributed.fsdp", "torch.distributed.checkpoint.state_dict"]
 
 ROOT = str(Path(__file__).resolve().parents[1])
 if ROOT not in sys.path:  # the processes find the test modules by name

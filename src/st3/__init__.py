@@ -1,15 +1,17 @@
 """Train any PyTorch network to 80-99 % sparsity in a single training cycle.
 
 >>> import torch, st3
->>> model = torch.nn.Sequential(torch.nn.Linear(8, 32), torch.nn.ReLU(), torch.nn.Linear(32, 1))
->>> optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
->>> sparsifier = st3.sparsify(model, optimizer, sparsity=0.9, total_steps=100)
+>>> model = torch.nn.Sequential(torch.nn.Linear(32, 64), torch.nn.ReLU(), torch.nn.Linear(64, 1))
+>>> optimizer = torch.optim.SGD(model.parameters(), lr=0.01, momentum=0.9)
+>>> sparsifier = st3.sparsify(model, optimizer, sparsity=0.8, total_steps=100)
 >>> for _ in range(100):
-...     loss = model(torch.randn(16, 8)).square().mean()
+...     x = torch.randn(32, 32)
+...     loss = (model(x) - x.sum(1, keepdim=True)).square().mean()
 ...     loss.backward()
 ...     optimizer.step()
 ...     optimizer.zero_grad()
->>> model = sparsifier.finalize()
+>>> print(f"{st3.report(sparsifier.finalize()).sparsity:.2f}")
+0.80
 """
 
 from .core.allocations import ERK, LAMP, Global, Sigma, Uniform

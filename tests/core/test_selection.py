@@ -75,7 +75,7 @@ def test_it_finds_what_a_sort_finds(search, dtype, pool):
 
 @every_search
 @every_dtype
-@given(pool=pools(), factors=st.lists(st.floats(1e-3, 1e3), min_size=4, max_size=4))
+@given(pool=pools(finite), factors=st.lists(st.floats(1e-3, 1e3), min_size=4, max_size=4))
 def test_it_finds_what_a_sort_of_scaled_magnitudes_finds(search, dtype, pool, factors):
     layers, k = pool
     tensors, factors = as_tensors(layers, dtype), factors[: len(layers)]
@@ -181,7 +181,7 @@ def test_a_parameter_that_requires_a_gradient_can_be_searched(search):
 # ---------------------------------------------------------------- brackets and hints
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="class")
 def small_pieces():
     """Let the search on the CPU take samples, brackets and pieces at a size that can be tried many times."""
     with pytest.MonkeyPatch.context() as patch:
@@ -263,13 +263,18 @@ def test_real_sized_pools_are_searched_by_bracket_with_good_and_bad_hints():
             assert on_cpu(tensors, k, hint=Hint(low=low)) == expected
 
 
-def test_two_threads_find_what_one_finds(monkeypatch):
-    monkeypatch.setattr(selection_cpu, "PARALLEL_FROM", 1 << 16)
-    monkeypatch.setattr(torch, "get_num_threads", lambda: 3)
+def test_two_threads_find_what_one_finds():
     torch.manual_seed(0)
-    tensors = [torch.randn(300_000)]
-    for k in (1, 123_456, 270_000):
-        assert on_cpu(tensors, k) == by_sorting(tensors, k)
+    tensors = [torch.randn(selection_cpu.PARALLEL_FROM // 2 + 7) for _ in range(2)]
+    threads = torch.get_num_threads()
+    k = 7_654_321 * sum(t.numel() for t in tensors) // 10_000_000
+    expected = on_cpu(tensors, k)
+    torch.set_num_threads(2)
+    try:
+        assert on_cpu(tensors, k) == expected
+    finally:
+        torch.set_num_threads(threads)
+    assert sum(int((t.abs() <= expected[0]).sum()) for t in tensors) == k + expected[2]
 
 
 # ---------------------------------------------------------------- the warm search by bits
@@ -278,8 +283,6 @@ def test_two_threads_find_what_one_finds(monkeypatch):
 @pytest.fixture(scope="module")
 def alone():
     """A process group with one member: the search believes that its weights are sharded, and uses its hint."""
-    if dist.is_initialized():
-        pytest.skip("another test left a process group behind")
     dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
     yield [Shards(counts=(dist.group.WORLD,))]
     dist.destroy_process_group()
@@ -356,6 +359,8 @@ def test_the_threshold_is_numpys_linear_quantile(search, dtype, weights, sparsit
     low, high, surplus = search([tensor], asked.zeros)
     threshold = threshold_between(Selected(low, high, surplus), asked.fraction, dtype)
     expected = float(np.quantile(tensor.double().abs().numpy(), sparsity))
+    if torch.tensor(expected, dtype=torch.float64).to(dtype).item() == high:
+        expected = low  # rounded up it would zero one weight too many
     rounding = {torch.float64: 1e-12, torch.float32: 2e-7, torch.bfloat16: 2.0**-8}[dtype]
     assert threshold == pytest.approx(expected, rel=rounding, abs=1e-30)
     zeros = int((tensor.abs() <= threshold).sum())

@@ -731,23 +731,38 @@ def failing() -> tuple[TinyNet, Failing, st3.Sparsifier]:
 
 @pytest.mark.parametrize("failures", [1, 2])
 @pytest.mark.parametrize("at", [0, 3])
-def test_a_step_that_failed_can_be_tried_again(at: int, failures: int) -> None:
+def test_a_step_that_failed_can_be_taken_again(at: int, failures: int) -> None:
     model, optimizer, sparsifier = failing()
     train(model, optimizer, at)
-    for _ in range(failures):
-        optimizer.fail_after = 0
+    optimizer.fail_after = 0
+    with pytest.raises(MemoryError):
+        train(model, optimizer, range(at, at + 1))
+    for _ in range(failures - 1):
         with pytest.raises(MemoryError):
-            train(model, optimizer, range(at, at + 1))
-        optimizer.zero_grad()
-        optimizer.fail_after = None
+            optimizer.step()
+    optimizer.fail_after = None
     assert sparsifier.step == at
-    model.norm.reset_running_stats()  # they have seen the failed batch
-    train(model, optimizer, range(at, STEPS))
+    optimizer.step()  # the gradients are still there
+    optimizer.zero_grad()
+    assert sparsifier.step == at + 1
+    train(model, optimizer, range(at + 1, STEPS))
 
     undisturbed, its_optimizer, _ = failing()
     train(undisturbed, its_optimizer, STEPS)
-    assert_same(dict(model.named_parameters()), dict(undisturbed.named_parameters()))
+    assert_same(model.state_dict(), undisturbed.state_dict())
     assert_same(raw_weights(model, optimizer), raw_weights(undisturbed, its_optimizer))
+
+
+def test_the_model_is_sparse_again_after_any_look_at_a_failed_step() -> None:
+    model, optimizer, sparsifier = failing()
+    train(model, optimizer, 3)
+    before = model.conv.weight.detach().clone()
+    optimizer.fail_after = 0
+    with pytest.raises(MemoryError):
+        train(model, optimizer, range(3, 4))
+    repr(sparsifier)
+    assert torch.equal(model.conv.weight, before)
+    assert zeros(model) == zeros_asked(model, sparsifier.ramp(3))
 
 
 def test_what_a_failed_step_has_already_updated_is_kept_in_the_raw_weights() -> None:

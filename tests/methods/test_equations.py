@@ -15,8 +15,6 @@ from torch.func import functional_call
 
 import st3
 
-pytestmark = pytest.mark.filterwarnings("ignore::st3.LayerCollapseWarning")  # 0.98 on a tiny network
-
 STEPS = 200
 SPARSITY = 0.98  # above 0.95, so that Feather's theta is at work
 

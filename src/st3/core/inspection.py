@@ -46,31 +46,30 @@ def require_numbers(layers: Sequence[Layer], tensors: Sequence[Tensor], when: st
 
 
 class CollapseWatch:
-    """Warns, once per layer, when a layer or one of its filters has lost its last weight."""
+    """Warns when a layer has lost its last weight (once per layer) or filters have (once, and at the end)."""
 
     def __init__(self, advice: str) -> None:
         self._advice = advice
-        self._warned: set[tuple[str, str]] = set()
+        self._empty_layers: set[str] = set()
+        self._empty_filters = 0  # as last warned about
 
-    def look(self, layers: Sequence[Layer], step: int) -> None:
+    def look(self, layers: Sequence[Layer], step: int, *, is_last: bool = False) -> None:
         """Look at the layers as they are after `step` steps."""
-        lost_filters = []
+        counts = {layer.name: count(layer) for layer in layers}
         for layer in layers:
-            found = count(layer)
-            if found.zeros == layer.weights and ("layer", layer.name) not in self._warned:
-                self._warned |= {("layer", layer.name), ("filter", layer.name)}
-                warnings.warn(
-                    f"layer {layer.name!r} has no active weight left at step {step}: {self._advice}",
-                    LayerCollapseWarning,
-                    stacklevel=2,
-                )
-            elif found.empty_filters and ("filter", layer.name) not in self._warned:
-                self._warned.add(("filter", layer.name))
-                lost_filters.append(f"{layer.name!r} ({found.empty_filters} of {found.filters})")
-        if lost_filters:
-            warnings.warn(
-                f"at step {step} filters without any active weight appeared in {', '.join(lost_filters)}; their "
-                f"outputs are constant, which is common at high sparsity. If accuracy suffers: {self._advice}",
-                LayerCollapseWarning,
-                stacklevel=2,
+            if counts[layer.name].zeros == layer.weights and layer.name not in self._empty_layers:
+                self._empty_layers.add(layer.name)
+                self._warn(f"layer {layer.name!r} has no active weight left at step {step}: {self._advice}")
+        partly = {name: c for name, c in counts.items() if c.empty_filters and name not in self._empty_layers}
+        total = sum(c.empty_filters for c in partly.values())
+        if total > self._empty_filters and (is_last or not self._empty_filters):
+            self._empty_filters = total
+            where = ", ".join(f"{name!r} ({c.empty_filters} of {c.filters})" for name, c in partly.items())
+            self._warn(
+                f"at step {step} no active weight is left in some filters of {where}: their outputs are constant, "
+                f"which is common at high sparsity; if accuracy suffers, {self._advice}"
             )
+
+    @staticmethod
+    def _warn(message: str) -> None:
+        warnings.warn(message, LayerCollapseWarning, stacklevel=3)

@@ -140,7 +140,7 @@ class Sparsifier:
         if len(conductor.optimizers) > 1 and self.at_target:
             conductor.refresh()  # optimizers that step at different rates leave the others' weights a step behind
         self._require_target()
-        self._watch.look(list(self.layers), self.step)
+        self._watch.look(list(self.layers), self.step, is_last=True)
         conductor.unhook()
         conductor.forget()
         self.is_finalized = True

@@ -1,0 +1,484 @@
+"""Model and optimizer are the whole state: a run that was saved, loaded and continued cannot be told from one that was not."""
+
+import copy
+import io
+import pickle
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import nn
+from torch.optim import Optimizer
+
+import st3
+from tests.tiny import (
+    STEPS,
+    TinyNet,
+    adam,
+    assert_same,
+    batch,
+    footprint,
+    raw_weights,
+    sgd,
+    sparse_names,
+    sparsify,
+    train,
+    zeros,
+    zeros_asked,
+)
+
+pytestmark = pytest.mark.filterwarnings("ignore::st3.LayerCollapseWarning")  # tiny layers lose filters easily
+
+ORDERS = [
+    "model, optimizer, sparsify",
+    "optimizer, model, sparsify",
+    "sparsify, model, optimizer",
+    "sparsify, optimizer, model",
+]
+METHODS = {
+    "ST-3": {},
+    "not straight-through": {"method": st3.ST3(straight_through=False)},
+    "hard": {"method": st3.ST3(soft=False, rescale=False)},
+    "sigma": {"allocation": "sigma"},
+    "Feather at 0.98": {"method": "feather", "sparsity": 0.98},  # above 0.95: gradients are damped
+    "constant ramp": {"ramp": "constant"},
+}
+Checkpoint = dict[str, Any]
+Make = Callable[..., Optimizer]
+
+
+def plain_sgd(parameters: Any) -> Optimizer:
+    return torch.optim.SGD(parameters, lr=0.1)
+
+
+def through_a_file(*states: Any) -> list[Any]:
+    """Return the states as they come back from disk, read the safe way."""
+    file = io.BytesIO()
+    torch.save(states, file)
+    file.seek(0)
+    return list(torch.load(file, weights_only=True))
+
+
+def save(model: nn.Module, optimizer: Optimizer) -> Checkpoint:
+    saved_model, saved_optimizer = through_a_file(model.state_dict(), optimizer.state_dict())
+    return {"model": saved_model, "optimizer": saved_optimizer}
+
+
+def resume(
+    checkpoint: Checkpoint, order: str, make: Make = sgd, model: nn.Module | None = None, **changes: Any
+) -> tuple[nn.Module, Optimizer, st3.Sparsifier]:
+    """Build everything anew, as another process would, from other random weights."""
+    model = TinyNet(seed=99) if model is None else model
+    optimizer = make(model.parameters())
+    sparsifier: st3.Sparsifier
+    for action in order.split(", "):
+        if action == "model":
+            model.load_state_dict(checkpoint["model"])
+        elif action == "optimizer":
+            optimizer.load_state_dict(checkpoint["optimizer"])
+        else:
+            sparsifier = sparsify(model, optimizer, **changes)
+    return model, optimizer, sparsifier
+
+
+def start(make: Make = sgd, model: nn.Module | None = None, **changes: Any) -> tuple[Any, Optimizer, st3.Sparsifier]:
+    model = TinyNet() if model is None else model
+    optimizer = make(model.parameters())
+    return model, optimizer, sparsify(model, optimizer, **changes)
+
+
+@pytest.fixture(params=ORDERS)
+def order(request: pytest.FixtureRequest) -> str:
+    return request.param
+
+
+@pytest.fixture(params=[sgd, plain_sgd, adam], ids=["SGD", "SGD without momentum", "Adam"])
+def make(request: pytest.FixtureRequest) -> Make:
+    return request.param
+
+
+# ---------------------------------------------------------------- bit for bit
+
+
+@pytest.mark.parametrize("changes", METHODS.values(), ids=METHODS)
+def test_a_run_resumed_in_mid_ramp_goes_on_bit_for_bit(order: str, make: Make, changes: dict[str, Any]) -> None:
+    model, optimizer, _ = start(make, **changes)
+    train(model, optimizer, 4)
+    checkpoint = save(model, optimizer)
+    losses = train(model, optimizer, range(4, STEPS))
+
+    other, its_optimizer, sparsifier = resume(checkpoint, order, make, **changes)
+    assert sparsifier.step == 4
+    assert train(other, its_optimizer, range(4, STEPS)) == losses
+    assert_same(footprint(other, its_optimizer), footprint(model, optimizer))
+    assert sparsifier.at_target
+
+
+def test_a_resumed_model_is_what_was_saved_before_any_step(order: str, make: Make) -> None:
+    model, optimizer, _ = start(make)
+    train(model, optimizer, 4)
+    checkpoint = save(model, optimizer)
+    other, its_optimizer, _ = resume(checkpoint, order, make)
+    assert_same(other.state_dict(), model.state_dict())
+    assert_same(raw_weights(other, its_optimizer), raw_weights(model, optimizer))
+
+
+def test_saving_and_looking_disturb_nothing(make: Make) -> None:
+    model, optimizer, sparsifier = start(make)
+    other, its_optimizer, _ = start(make)
+    for number in range(STEPS):
+        train(model, optimizer, range(number, number + 1))
+        save(model, optimizer)
+        copy.deepcopy((model, optimizer))
+        str(sparsifier)
+    train(other, its_optimizer, STEPS)
+    assert_same(footprint(model, optimizer), footprint(other, its_optimizer))
+
+
+def test_a_checkpoint_from_before_the_first_step_resumes(order: str, make: Make) -> None:
+    model, optimizer, _ = start(make)
+    checkpoint = save(model, optimizer)
+    losses = train(model, optimizer, STEPS)
+    other, its_optimizer, sparsifier = resume(checkpoint, order, make)
+    assert sparsifier.step == 0
+    assert_same(other.state_dict(), checkpoint["model"])
+    assert train(other, its_optimizer, STEPS) == losses
+    assert_same(footprint(other, its_optimizer), footprint(model, optimizer))
+
+
+def test_a_frozen_run_resumes_frozen(order: str, make: Make) -> None:
+    model, optimizer, sparsifier = start(make)
+    train(model, optimizer, 7)
+    sparsifier.freeze()
+    train(model, optimizer, range(7, 9))
+    checkpoint = save(model, optimizer)
+    losses = train(model, optimizer, range(9, STEPS))
+
+    other, its_optimizer, resumed = resume(checkpoint, order, make)
+    assert resumed.is_frozen
+    assert train(other, its_optimizer, range(9, STEPS)) == losses
+    assert_same(other.state_dict(), model.state_dict())
+    assert_same({n: other.get_parameter(n) == 0 for n in sparse_names(other)}, zero_places(checkpoint["model"]))
+    resumed.finalize()
+
+
+def zero_places(state: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+    return {name: tensor == 0 for name, tensor in state.items() if tensor.dim() > 1}
+
+
+def test_a_run_frozen_just_before_it_was_saved_resumes_frozen(order: str) -> None:
+    model, optimizer, sparsifier = start()
+    train(model, optimizer, 7)
+    sparsifier.freeze()
+    checkpoint = save(model, optimizer)
+    train(model, optimizer, range(7, STEPS))
+    other, its_optimizer, resumed = resume(checkpoint, order)
+    train(other, its_optimizer, range(7, STEPS))
+    assert resumed.is_frozen
+    assert_same(other.state_dict(), model.state_dict())
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float64], ids=str)
+def test_other_precisions_resume_as_well(order: str, dtype: torch.dtype) -> None:
+    model, optimizer, _ = start(model=TinyNet().to(dtype))
+    train(model, optimizer, 4)
+    checkpoint = save(model, optimizer)
+    losses = train(model, optimizer, range(4, STEPS))
+    other, its_optimizer, _ = resume(checkpoint, order, model=TinyNet(seed=99).to(dtype))
+    assert train(other, its_optimizer, range(4, STEPS)) == losses
+    assert_same(footprint(other, its_optimizer), footprint(model, optimizer))
+
+
+def test_a_layer_that_had_no_gradient_yet_comes_back_from_the_model(order: str, make: Make) -> None:
+    class WithSpare(TinyNet):
+        def __init__(self, seed: int = 0) -> None:
+            super().__init__(seed)
+            torch.manual_seed(seed)
+            self.spare = nn.Linear(5, 5)
+
+    model, optimizer, _ = start(make, WithSpare())
+    train(model, optimizer, 4)
+    checkpoint = save(model, optimizer)
+    other, _, _ = resume(checkpoint, order, make, WithSpare(seed=99))
+    assert_same(other.state_dict(), checkpoint["model"])
+
+
+def test_a_checkpoint_saved_after_a_step_was_interrupted_resumes(order: str) -> None:
+    # Ctrl-C in the middle of a step, then save what there is: what every training script does.
+    class Interrupted(torch.optim.Optimizer):
+        interrupt = False
+
+        def __init__(self, parameters: Any) -> None:
+            super().__init__(parameters, {})
+
+        @torch.no_grad()
+        def step(self, closure: Any = None) -> None:
+            if self.interrupt:
+                raise KeyboardInterrupt
+            for parameter in self.param_groups[0]["params"]:
+                buffer = self.state[parameter].setdefault("momentum", torch.zeros_like(parameter))
+                parameter.sub_(buffer.mul_(0.9).add_(parameter.grad), alpha=0.05)
+
+    model, optimizer, _ = start(Interrupted)
+    train(model, optimizer, 4)
+    expected = raw_weights(model, optimizer), zeros(model)
+    optimizer.interrupt = True
+    with pytest.raises(KeyboardInterrupt):
+        train(model, optimizer, range(4, 5))
+    checkpoint = save(model, optimizer)
+
+    other, its_optimizer, sparsifier = resume(checkpoint, order, Interrupted)
+    assert sparsifier.report().zeros == expected[1]
+    assert_same(raw_weights(other, its_optimizer), expected[0])
+    train(other, its_optimizer, range(4, STEPS))
+    sparsifier.finalize()
+
+
+# ---------------------------------------------------------------- within one process
+
+
+def test_going_back_to_an_earlier_checkpoint_repeats_the_run(order: str) -> None:
+    model, optimizer, sparsifier = start()
+    train(model, optimizer, 4)
+    checkpoint = save(model, optimizer)
+    losses = train(model, optimizer, range(4, STEPS))
+    expected = footprint(model, optimizer)
+    for action in order.replace(", sparsify", "").replace("sparsify, ", "").split(", "):
+        (model if action == "model" else optimizer).load_state_dict(checkpoint[action])
+    assert sparsifier.step == 4
+    assert train(model, optimizer, range(4, STEPS)) == losses
+    assert_same(footprint(model, optimizer), expected)
+
+
+@pytest.mark.parametrize("first", ["model", "optimizer"])
+@pytest.mark.parametrize("frozen", [False, True])
+def test_going_back_to_a_checkpoint_from_before_the_first_step_repeats_the_run(first: str, frozen: bool) -> None:
+    model, optimizer, sparsifier = start()
+    checkpoint = save(model, optimizer)
+    losses = train(model, optimizer, STEPS)
+    if frozen:
+        sparsifier.freeze()
+    if first == "model":
+        model.load_state_dict(checkpoint["model"])
+    optimizer.load_state_dict(checkpoint["optimizer"])
+    if first == "optimizer":
+        model.load_state_dict(checkpoint["model"])
+    assert sparsifier.step == 0
+    assert not sparsifier.is_frozen
+    assert train(model, optimizer, STEPS) == losses
+
+
+def test_a_frozen_run_thaws_when_it_goes_back_to_a_checkpoint_from_before_freezing() -> None:
+    model, optimizer, sparsifier = start()
+    train(model, optimizer, 4)
+    checkpoint = save(model, optimizer)
+    losses = train(model, optimizer, range(4, STEPS))
+    sparsifier.freeze()
+    model.load_state_dict(checkpoint["model"])
+    optimizer.load_state_dict(checkpoint["optimizer"])
+    assert not sparsifier.is_frozen
+    assert train(model, optimizer, range(4, STEPS)) == losses
+
+
+def test_a_copy_of_model_and_optimizer_is_resumed_by_sparsifying_it(make: Make) -> None:
+    model, optimizer, sparsifier = start(make)
+    train(model, optimizer, 4)
+    twin, its_optimizer = copy.deepcopy((model, optimizer))
+    resumed = sparsify(twin, its_optimizer)
+    assert resumed.step == 4
+    losses = train(model, optimizer, range(4, STEPS))
+    assert train(twin, its_optimizer, range(4, STEPS)) == losses
+    assert_same(footprint(twin, its_optimizer), footprint(model, optimizer))
+    assert sparsifier.finalize() is model
+    assert resumed.finalize() is twin
+
+
+def test_a_pickled_optimizer_is_resumed_by_sparsifying_it(make: Make) -> None:
+    model, optimizer, _ = start(make)
+    train(model, optimizer, 4)
+    twin, its_optimizer = pickle.loads(pickle.dumps((model, optimizer)))
+    sparsify(twin, its_optimizer)
+    losses = train(model, optimizer, range(4, STEPS))
+    assert train(twin, its_optimizer, range(4, STEPS)) == losses
+
+
+@pytest.mark.parametrize("method", [st3.ST3(), st3.ST3(straight_through=False)], ids=["straight", "not straight"])
+@pytest.mark.parametrize("duplicate", [copy.deepcopy, lambda m: pickle.loads(pickle.dumps(m))], ids=["copy", "pickle"])
+def test_a_duplicate_of_the_model_in_mid_training_is_sparse_and_plain(
+    method: st3.ST3, duplicate: Callable[[nn.Module], nn.Module]
+) -> None:
+    model, optimizer, _ = start(method=method)
+    train(model, optimizer, 4)
+    twin = duplicate(model)
+    assert type(twin) is TinyNet
+    assert zeros(twin) == zeros(model) > 0
+    assert_same(twin.state_dict(), model.state_dict())
+    plain = TinyNet()
+    assert list(twin.state_dict()) == list(plain.state_dict())
+    assert footprint(twin)["hooks"] == footprint(plain)["hooks"]
+    F.cross_entropy(twin(batch(4)[0]), batch(4)[1]).backward()  # no hook of ours is called
+    assert all((p.grad != 0).all() for p in twin.head.parameters())
+
+
+def test_a_sparsifier_cannot_be_copied_or_pickled() -> None:
+    _, _, sparsifier = start()
+    for duplicate in (copy.copy, copy.deepcopy, pickle.dumps):
+        with pytest.raises(TypeError, match="a sparsifier cannot be (copied|pickled).*model.*optimizer"):
+            duplicate(sparsifier)
+
+
+# ---------------------------------------------------------------- several optimizers
+
+
+@pytest.mark.parametrize("steps", [0, 4])
+def test_several_optimizers_resume(order: str, steps: int) -> None:
+    def build(seed: int) -> tuple[TinyNet, list[Optimizer]]:
+        model = TinyNet(seed)
+        body = [p for name, p in model.named_parameters() if not name.startswith("head")]
+        return model, [sgd(body), adam(model.head.parameters())]
+
+    def go_on(model: TinyNet, optimizers: list[Optimizer], steps: range) -> None:
+        for number in steps:
+            pictures, classes = batch(number)
+            F.cross_entropy(model(pictures), classes).backward()
+            for optimizer in optimizers:
+                optimizer.step()
+                optimizer.zero_grad()
+
+    model, optimizers = build(0)
+    sparsify(model, optimizers)
+    go_on(model, optimizers, range(steps))
+    saved_model, *saved = through_a_file(model.state_dict(), *(o.state_dict() for o in optimizers))
+    go_on(model, optimizers, range(steps, STEPS))
+
+    other, its_optimizers = build(99)
+    for action in order.split(", "):
+        if action == "model":
+            other.load_state_dict(saved_model)
+        elif action == "optimizer":
+            for optimizer, state in zip(its_optimizers, saved, strict=True):
+                optimizer.load_state_dict(state)
+        else:
+            sparsify(other, its_optimizers)
+    go_on(other, its_optimizers, range(steps, STEPS))
+    assert_same(footprint(other, *its_optimizers), footprint(model, *optimizers))
+
+
+# ---------------------------------------------------------------- checkpoints that do not fit
+
+
+def assert_untouched_by(load: Callable[[], Any], model: nn.Module, optimizer: Optimizer, message: str) -> None:
+    before = footprint(model, optimizer)
+    with pytest.raises(st3.CheckpointError, match=message):
+        load()
+    assert_same(footprint(model, optimizer), before)
+
+
+@pytest.mark.parametrize("steps", [0, 4])
+def test_an_optimizer_state_saved_without_st3_is_refused(make: Make, steps: int) -> None:
+    plain = TinyNet()
+    plain_optimizer = make(plain.parameters())
+    train(plain, plain_optimizer, steps)
+    model, optimizer, _ = start(make)
+    assert_untouched_by(
+        lambda: optimizer.load_state_dict(plain_optimizer.state_dict()),
+        model,
+        optimizer,
+        "holds no raw weights: the checkpoint was saved without st3; load it before calling sparsify",
+    )
+    train(model, optimizer, 1)
+
+
+def test_a_dense_checkpoint_is_loaded_before_sparsifying() -> None:
+    plain = TinyNet()
+    plain_optimizer = sgd(plain.parameters())
+    train(plain, plain_optimizer, 4)
+    model, optimizer, sparsifier = resume(save(plain, plain_optimizer), "model, optimizer, sparsify")
+    assert sparsifier.step == 0
+    assert_same(model.state_dict(), plain.state_dict())
+    train(model, optimizer, STEPS)
+    sparsifier.finalize()
+
+
+def test_a_checkpoint_with_other_layers_sparsified_is_refused_and_the_layer_named() -> None:
+    model, optimizer, _ = start(exclude="deep")
+    train(model, optimizer, 4)
+    checkpoint = save(model, optimizer)
+    other, its_optimizer, _ = start()
+    assert_untouched_by(
+        lambda: its_optimizer.load_state_dict(checkpoint["optimizer"]),
+        other,
+        its_optimizer,
+        r"no raw weight for layer 'deep\.weight'.*use the same include and exclude",
+    )
+
+
+class WiderNet(TinyNet):
+    """The same names, other shapes."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.deep = nn.Conv2d(8, 24, 3, padding=1)
+        self.head = nn.Linear(24, 10)
+
+
+ANOTHER_MODEL = r"layer 'deep\.weight' has shape \(16, 8, 3, 3\), the model's is \(24, 8, 3, 3\).*another model"
+
+
+def test_a_checkpoint_of_another_model_is_refused_with_both_shapes(make: Make) -> None:
+    model, optimizer, _ = start(make)
+    train(model, optimizer, 4)
+    checkpoint = save(model, optimizer)
+    other, its_optimizer, _ = start(make, WiderNet())
+    assert_untouched_by(
+        lambda: its_optimizer.load_state_dict(checkpoint["optimizer"]), other, its_optimizer, ANOTHER_MODEL
+    )
+    train(other, its_optimizer, 1)
+
+
+@pytest.mark.parametrize("steps", [1, 4])
+def test_a_checkpoint_of_another_model_loaded_before_sparsifying_is_refused_as_well(make: Make, steps: int) -> None:
+    model, optimizer, _ = start(make)
+    train(model, optimizer, steps)
+    other = WiderNet()
+    its_optimizer = make(other.parameters())
+    its_optimizer.load_state_dict(save(model, optimizer)["optimizer"])
+    assert_untouched_by(lambda: sparsify(other, its_optimizer), other, its_optimizer, ANOTHER_MODEL)
+
+
+def test_a_sparse_model_without_its_optimizer_is_refused() -> None:
+    model, optimizer, _ = start()
+    train(model, optimizer, STEPS)
+    other = TinyNet(seed=99)
+    other.load_state_dict(save(model, optimizer)["model"])
+    fresh = sgd(other.parameters())
+    before = footprint(other, fresh)
+    with pytest.raises(ValueError, match="80% of the weights are exactly zero, and the optimizer holds no raw weights") as e:
+        sparsify(other, fresh)
+    for way_out in ("load optimizer.state_dict() too", "st3.keep_mask", "from_sparse=True"):
+        assert way_out in str(e.value)
+    assert_same(footprint(other, fresh), before)
+
+
+def test_a_sparse_model_may_go_on_as_raw_weights_when_asked_to() -> None:
+    model, optimizer, _ = start()
+    train(model, optimizer, STEPS)
+    other = TinyNet(seed=99)
+    other.load_state_dict(model.state_dict())
+    fresh = sgd(other.parameters())
+    sparsifier = sparsify(other, fresh, from_sparse=True)
+    assert_same(other.state_dict(), model.state_dict())
+    train(other, fresh, 1)
+    # The zeros are raw weights like the others: they get gradients and may return.
+    assert all((raw != 0).all() for raw in raw_weights(other, fresh).values())
+    train(other, fresh, range(1, STEPS))
+    assert zeros(sparsifier.finalize()) == zeros_asked(other)
+
+
+def test_layers_that_start_at_zero_do_not_look_like_a_sparse_checkpoint() -> None:
+    model = TinyNet()
+    nn.init.zeros_(model.deep.weight)  # as the last layer of a residual branch often does; 79 % of all weights
+    optimizer = sgd(model.parameters())
+    sparsify(model, optimizer)
