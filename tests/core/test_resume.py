@@ -318,8 +318,10 @@ def test_a_duplicate_of_the_model_in_mid_training_is_sparse_and_plain(
     plain = TinyNet()
     assert list(twin.state_dict()) == list(plain.state_dict())
     assert footprint(twin)["hooks"] == footprint(plain)["hooks"]
-    F.cross_entropy(twin(batch(4)[0]), batch(4)[1]).backward()  # no hook of ours is called
-    assert all((p.grad != 0).all() for p in twin.head.parameters())
+    plain.load_state_dict(model.state_dict())
+    for one in (twin, plain):
+        F.cross_entropy(one(batch(4)[0]), batch(4)[1]).backward()
+    assert_same([p.grad for p in twin.parameters()], [p.grad for p in plain.parameters()])
 
 
 def test_a_sparsifier_cannot_be_copied_or_pickled() -> None:
@@ -472,7 +474,8 @@ def test_a_sparse_model_may_go_on_as_raw_weights_when_asked_to() -> None:
     assert_same(other.state_dict(), model.state_dict())
     train(other, fresh, 1)
     # The zeros are raw weights like the others: they get gradients and may return.
-    assert all((raw != 0).all() for raw in raw_weights(other, fresh).values())
+    raws = raw_weights(other, fresh).values()
+    assert sum(int((raw == 0).sum()) for raw in raws) < zeros(model) / 2
     train(other, fresh, range(1, STEPS))
     assert zeros(sparsifier.finalize()) == zeros_asked(other)
 
