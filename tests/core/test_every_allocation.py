@@ -110,8 +110,7 @@ def test_ties_can_only_add_zeros_in_any_precision(name, dtype, seed, sparsity):
 def test_layers_of_different_precision_may_share_a_budget(name, seed, sparsity, order):
     pool = random_pool(SHAPES, seed)
     dtypes = (torch.float32, torch.bfloat16, torch.float64, torch.float32)
-    tensors = [pool.tensors[i].to(dtype) for i, dtype in zip(order, dtypes, strict=True)]
-    mixed = pool_of(*tensors)
+    mixed = pool_of(*(tensor.to(dtypes[i]) for i, tensor in zip(order, pool.tensors, strict=True)))
     asked = quota(mixed.weights, sparsity)
     assert sum(zeros(mixed, ALLOCATIONS[name]()(mixed, asked))) >= asked.zeros
 

@@ -36,8 +36,11 @@ def count(layer: Layer) -> Count:
 
 def require_numbers(layers: Sequence[Layer], tensors: Sequence[Tensor], when: str) -> None:
     """Raise where a weight is not finite, naming the layers."""
-    sums = [all_reduce(tensor.detach().abs().sum(dtype=torch.float64), ()) for tensor in tensors]
-    bad = [layer.name for layer, total in zip(layers, sums, strict=True) if not bool(torch.isfinite(total))]
+    bad = []
+    for layer, tensor in zip(layers, tensors, strict=True):
+        total = all_reduce(tensor.detach().abs().sum(dtype=torch.float64), layer.shards.counts)
+        if not bool(torch.isfinite(total)):
+            bad.append(layer.name)
     if bad:
         raise ValueError(
             f"layer {', '.join(map(repr, bad))} holds NaN or infinite weights {when}: "

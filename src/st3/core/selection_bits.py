@@ -84,7 +84,7 @@ class _Scores:
     def __init__(
         self, tensors: Sequence[Tensor], factors: Sequence[float] | None, shards: Sequence[Shards]
     ) -> None:
-        self.device = tensors[0].device
+        self.device = tensors[0].device  # where counts meet; layers may lie on several devices
         wide = any(tensor.dtype == torch.float64 for tensor in tensors)
         self.float_dtype = torch.float64 if wide else torch.float32
         self.bits_dtype = torch.int64 if wide else torch.int32
@@ -98,7 +98,7 @@ class _Scores:
         """Count the digit `bits >> shift` of every score whose bits from `above` on equal those of `prefix`."""
 
         def digits(bits: Tensor) -> Tensor:
-            is_member = (bits >> above) == (prefix >> above)
+            is_member = (bits >> above) == (prefix.to(bits.device) >> above)
             return torch.where(is_member, (bits >> shift) & (bins - 1), bins)
 
         return self._count(digits, bins + 1)[:bins]
@@ -107,7 +107,7 @@ class _Scores:
         """Count (bits - start) >> shift in `bins` bins, and how many scores lie below `start`."""
 
         def digits(bits: Tensor) -> Tensor:
-            offset = (bits - start) >> shift  # both are non-negative, so this cannot overflow
+            offset = (bits - start.to(bits.device)) >> shift  # both are non-negative, so this cannot overflow
             return torch.where(offset < 0, bins, torch.where(offset < bins, offset, bins + 1))
 
         counts = self._count(digits, bins + 2)
@@ -121,7 +121,9 @@ class _Scores:
             here = infinity.clone()
             for piece in self._bits(members):
                 if piece.numel():
-                    here = torch.minimum(here, torch.where(piece > bits, piece, infinity).amin())
+                    top = infinity.to(piece.device)
+                    smallest = torch.where(piece > bits.to(piece.device), piece, top).amin()
+                    here = torch.minimum(here, smallest.to(self.device))
             best = torch.minimum(best, all_reduce(here, shards.counts, minimum=True))
         return best
 
@@ -131,7 +133,8 @@ class _Scores:
             here = torch.zeros_like(total)
             for piece in self._bits(members):
                 index = digits(piece).long()
-                here.scatter_add_(0, index, here.new_ones(1).expand_as(index))
+                counts = torch.zeros(bins, dtype=torch.int64, device=piece.device)
+                here += counts.scatter_add_(0, index, counts.new_ones(1).expand_as(index)).to(self.device)
             total += all_reduce(here, shards.counts)
         return total
 

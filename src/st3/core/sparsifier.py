@@ -86,11 +86,7 @@ class Sparsifier:
     @property
     def thresholds(self) -> dict[str, float]:
         """The threshold of each layer at the last step; 0 where a layer is dense."""
-        cuts = self._conductor.cuts
-        return {
-            layer.name: 0.0 if (cut := cuts.get(layer.name)) is None else float(cut.threshold)
-            for layer in self.layers
-        }
+        return {layer.name: self._conductor.threshold(layer) for layer in self.layers}
 
     def report(self, example_input: Any = None) -> Report:
         """Return what the model holds now, layer by layer; with an example input also its multiply-adds."""

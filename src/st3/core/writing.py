@@ -16,7 +16,7 @@ from .method import ThresholdMethod
 from .selection import Scalar
 from .shards import local
 
-__all__ = ["break_ties", "write_sparse"]
+__all__ = ["HALF", "break_ties", "write_sparse"]
 
 PIECE = 1 << 17  # weights per piece: raw, sparse and scratch fit the second-level cache
 HALF = (torch.bfloat16, torch.float16)
