@@ -51,7 +51,9 @@ def train(sparsity: float, data: tuple[Tensor, Tensor]) -> tuple[nn.Module, st3.
             optimizer.step()
             optimizer.zero_grad()
             schedule.step()
-        print(f"  epoch {epoch + 1:2d}  loss {loss.item():.3f}  sparsity asked {sparsifier.ramp(sparsifier.step):.3f}")
+        print(
+            f"  epoch {epoch + 1:2d}  loss {loss.item():.3f}  sparsity asked {sparsifier.ramp(sparsifier.step):.3f}"
+        )
     sparsifier.finalize()  # counts the zeros, raises if the target was missed
     return model, sparsifier
 

@@ -162,6 +162,9 @@ def _attach(
     if not from_sparse and not has_state:
         _refuse_orphans(layers)
 
+    if method.keeps == "raw":
+        plan.require_feasible(list(layers), [local(layer.parameter.detach()) for layer in layers])
+
     watch = CollapseWatch("lower the sparsity, set min_weights, use allocation='erk', or exclude the layer")
     conductor = Conductor(layers, owners, method, plan)
     conductor.attach()

@@ -29,7 +29,14 @@ class Plan:
 
     def cuts(self, layers: Sequence[Layer], raws: Sequence[Tensor], step: int) -> list[Cut | None]:
         """Return where to cut each layer after `step` steps; None where it stays dense."""
-        now = self.ramp(step)
+        return self._cuts(layers, raws, self.ramp(step))
+
+    def require_feasible(self, layers: Sequence[Layer], raws: Sequence[Tensor]) -> None:
+        """Raise now what would be raised at the end of the ramp: a floor or allocation that the target leaves no room."""
+        self._cuts(layers, raws, self.sparsity)
+        self.hints.clear()
+
+    def _cuts(self, layers: Sequence[Layer], raws: Sequence[Tensor], now: float) -> list[Cut | None]:
         cuts: list[Cut | None] = [None] * len(layers)
         common = [i for i, layer in enumerate(layers) if layer.sparsity is None]
         if common:

@@ -57,7 +57,7 @@ def _warm(scores: "_Scores", k: int, hint: Hint) -> tuple[Tensor, Tensor] | None
     if not isinstance(hint.low, Tensor) or scores.bits_dtype != torch.int32:
         return None
     first, second = DIGITS[torch.int32][0], WINDOW_BITS - DIGITS[torch.int32][0]
-    last = hint.low.to(scores.device).view(torch.int32)
+    last = hint.low.to(scores.device, torch.float32).view(torch.int32)
     start = torch.clamp(last - (1 << (WINDOW_BITS - 1)), min=0)
     counts, below = scores.window(start, second, 1 << first)
     rank = k - below

@@ -21,6 +21,7 @@ __all__ = ["select"]
 CHUNK = 1 << 16  # weights per piece of work: the scratch arrays stay in the cache
 SAMPLE = 1 << 16  # weights looked at to guess a bracket
 PARALLEL_FROM = 1 << 22  # weights from which a second thread pays
+MOST_KEPT = 0.4  # a bracket that holds a larger part of the weights is given up
 MOST_INSIDE = 0.02  # a bracket that holds a larger part of the weights is narrowed next time
 
 Piece = tuple[np.ndarray, float]  # some weights of one layer, and the layer's factor
@@ -37,14 +38,14 @@ def select(tensors: Sequence[Tensor], k: int, factors: Sequence[float] | None, h
         if below < k < below + inside.size:
             break
     else:
-        below, inside = 0, np.concatenate([_scores(piece) for piece in pieces])
+        below, inside = 0, _all_scores(pieces, total)
     rank = k - below - 1
     ranks = [rank, rank + 1] if rank + 1 < inside.size else [rank]
     inside.partition(ranks)
     low = float(inside[rank])
     high = float(inside[rank + 1]) if len(ranks) == 2 else math.inf
     # Inside the partition everything left of `rank` is <= low, so ties beyond it stand on the right.
-    surplus = int(np.count_nonzero(inside[rank + 1 :] == inside[rank])) if high == low else 0
+    surplus = _count_equal(inside[rank + 1 :], inside[rank]) if high == low else 0
     _remember(hint, low, inside.size / total)
     return Selected(low, high, surplus)
 
@@ -73,6 +74,20 @@ def _scores(piece: Piece, out: np.ndarray | None = None) -> np.ndarray:
     if factor != 1.0:
         scores *= scores.dtype.type(factor)
     return scores
+
+
+def _all_scores(pieces: list[Piece], total: int) -> np.ndarray:
+    """Return all scores in one array: the only copy of them that is ever made."""
+    together = np.empty(total, np.result_type(*{weights.dtype for weights, _ in pieces}))
+    end = 0
+    for piece in pieces:
+        start, end = end, end + piece[0].size
+        together[start:end] = _scores(piece)
+    return together
+
+
+def _count_equal(scores: np.ndarray, value: np.generic) -> int:
+    return sum(int(np.count_nonzero(scores[i : i + CHUNK] == value)) for i in range(0, scores.size, CHUNK))
 
 
 def _brackets(pieces: list[Piece], total: int, k: int, hint: Hint) -> Iterator[tuple[float, float]]:
@@ -121,6 +136,8 @@ def _scan_some(pieces: list[Piece], low: float, high: float) -> tuple[int, np.nd
         inside = scores <= scores.dtype.type(high)
         inside ^= is_below  # a NaN is neither below nor inside: it counts as large, as in a sort
         found.append(scores[inside])
+        if len(found) % 64 == 0 and sum(part.size for part in found) > MOST_KEPT * CHUNK * len(found):
+            return below, np.empty(0, dtype)  # half of all weights are tied in here: better taken together
     return below, np.concatenate(found)
 
 
