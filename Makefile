@@ -47,7 +47,7 @@ format: .venv/.ready
 
 bench: .venv/.ready
 	@echo "Each of these is a program; --help lists its options. Run one at a time on an idle machine:"
-	@for program in $(wildcard benchmarks/*.py); do echo "  $(BIN)/python $$program"; done
+	@for program in $$(grep -l "def main" benchmarks/*.py); do echo "  $(BIN)/python $$program"; done
 
 # The constraints hold for every pip call: any package may otherwise bring a newer torch.
 .venv/.ready: pyproject.toml constraints.txt
@@ -67,4 +67,4 @@ constraints:
 
 clean:
 	rm -rf .venv .venv-constraints .hypothesis .mypy_cache .pytest_cache .ruff_cache build dist
-	find src tests examples benchmarks -name __pycache__ -type d -prune -exec rm -rf {} +
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +

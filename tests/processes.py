@@ -9,6 +9,7 @@ a second. When a rank fails or nothing is heard for a while, the test fails with
 outlives its test or the process that started it, however that ends.
 """
 
+import contextlib
 import datetime
 import functools
 import importlib
@@ -30,7 +31,7 @@ import pytest
 
 __all__ = ["on_ranks"]
 
-TIMEOUT = 90.0  # seconds for one test on all ranks; the machine may be busy
+TIMEOUT = 60.0  # seconds for one test on all ranks; the machine may be busy
 GRACE = 3.0  # seconds that the other ranks get to fail as well, once one has
 PRELOAD = ["pytest", "st3", "torch._dynamo", "torch.distributed.fsdp", "torch.distributed.checkpoint.state_dict"]
 
@@ -81,7 +82,7 @@ def _run(count: int, module: str, test: str, arguments: dict[str, Any]) -> None:
             for process in processes:
                 process.kill()
                 process.join()
-    failures = [f"rank {rank}:\n{text}" for rank, text in sorted(answers.items()) if text]
+    failures = [f"rank {rank}:\n{text}" for rank, text in answers.items() if text]  # the first to fail comes first
     silent = [str(rank) for rank in range(count) if rank not in answers]
     if silent:
         failures.append(f"nothing was heard from rank {', '.join(silent)}")
@@ -131,9 +132,11 @@ def _be_a_rank(
             warnings.simplefilter("ignore", st3.LayerCollapseWarning)  # networks as small as in tests lose filters
             getattr(importlib.import_module(module), test).body(**arguments)
         dist.barrier()
-        pipe.send(None)
+        answer = None
     except BaseException:
-        pipe.send(traceback.format_exc())
+        answer = traceback.format_exc()
+    with contextlib.suppress(BrokenPipeError):  # too late: the test has failed already
+        pipe.send(answer)
 
 
 def _end_with_parent() -> None:

@@ -1,4 +1,4 @@
-"""A network that trains in milliseconds, its batches, the plain loop around it, and looks at what a test left behind."""
+"""A network that trains in milliseconds, batches, a plain loop around it, and looks at what a test left behind."""
 
 import copy
 from collections.abc import Callable, Iterable, Iterator
@@ -109,7 +109,9 @@ def zeros_asked(model: nn.Module, sparsity: float = SPARSITY) -> int:
 def raw_weights(model: nn.Module, optimizer: Optimizer) -> dict[str, Tensor]:
     """Return copies of the raw weights that lie in the optimizer's state."""
     named = model.named_parameters()
-    return {name: optimizer.state[p]["raw"].clone() for name, p in named if "raw" in optimizer.state.get(p, {})}
+    return {
+        name: optimizer.state[p]["raw"].clone() for name, p in named if "raw" in optimizer.state.get(p, {})
+    }
 
 
 def footprint(model: nn.Module, *optimizers: Optimizer) -> dict[str, Any]:
@@ -124,7 +126,14 @@ def footprint(model: nn.Module, *optimizers: Optimizer) -> dict[str, Any]:
 
 
 def _hooks(model: nn.Module, optimizers: Iterable[Optimizer]) -> Iterator[tuple[str, int]]:
-    kinds = ("step_pre", "step_post", "state_dict_pre", "state_dict_post", "load_state_dict_pre", "load_state_dict_post")
+    kinds = (
+        "step_pre",
+        "step_post",
+        "state_dict_pre",
+        "state_dict_post",
+        "load_state_dict_pre",
+        "load_state_dict_post",
+    )
     for optimizer in optimizers:
         for kind in kinds:
             yield kind, len(getattr(optimizer, f"_optimizer_{kind}_hooks"))

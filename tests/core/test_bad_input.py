@@ -1,16 +1,16 @@
-"""Wrong input: one clear sentence that says what was asked, found, where and what to do; model and optimizer as they were."""
+"""Wrong input gets one clear sentence: what was asked, what was found, where, and what to do.
+
+Model and optimizer are left as they were.
+"""
 
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
-from torch import nn
-from torch.optim import Optimizer
-
-import st3
 from tests.tiny import (
     STEPS,
     TinyNet,
@@ -25,13 +25,20 @@ from tests.tiny import (
     zeros,
     zeros_asked,
 )
+from torch import nn
+from torch.optim import Optimizer
+
+import st3
 
 pytestmark = pytest.mark.filterwarnings("ignore::st3.LayerCollapseWarning")  # tiny layers lose filters easily
 
 
 @contextmanager
 def refused(
-    model: nn.Module, optimizers: Optimizer | Iterable[Optimizer], *parts: str, kind: type[Exception] = ValueError
+    model: nn.Module,
+    optimizers: Optimizer | Iterable[Optimizer],
+    *parts: str,
+    kind: type[Exception] = ValueError,
 ) -> Iterator[None]:
     """Expect an error that holds all `parts`, is one sentence, and leaves everything as it was."""
     many = [optimizers] if isinstance(optimizers, Optimizer) else list(optimizers)
@@ -51,7 +58,9 @@ def start(**changes: Any) -> tuple[TinyNet, Optimizer, st3.Sparsifier]:
     return model, optimizer, sparsify(model, optimizer, **changes)
 
 
-def check(*parts: str, kind: type[Exception] = ValueError, model: nn.Module | None = None, **changes: Any) -> None:
+def check(
+    *parts: str, kind: type[Exception] = ValueError, model: nn.Module | None = None, **changes: Any
+) -> None:
     """Expect sparsify with these `changes` to be refused, on a fresh model and on one that has trained a little."""
     for steps in (0, 2):
         model = TinyNet() if model is None else model
@@ -82,8 +91,16 @@ def test_a_sparsity_must_be_a_number(sparsity: Any) -> None:
 
 
 def test_the_sparsity_of_a_single_layer_is_checked_as_well() -> None:
-    check("layer_sparsity['head'] must be at least 0 and below 1, got 50 (a percentage? try 0.5)", layer_sparsity={"head": 50})
-    check("no weight of the model matches 'haed'", "near misses: head", kind=LookupError, layer_sparsity={"haed": 0.5})
+    check(
+        "layer_sparsity['head'] must be at least 0 and below 1, got 50 (a percentage? try 0.5)",
+        layer_sparsity={"head": 50},
+    )
+    check(
+        "no weight of the model matches 'haed'",
+        "near misses: head",
+        kind=LookupError,
+        layer_sparsity={"haed": 0.5},
+    )
 
 
 # ---------------------------------------------------------------- the length of the run
@@ -137,7 +154,11 @@ def test_a_fraction_above_one_is_taken_for_a_step(name: str) -> None:
 @pytest.mark.parametrize("name", ["start", "end"])
 @pytest.mark.parametrize("value", [True, "5", None])
 def test_start_and_end_are_numbers(name: str, value: Any) -> None:
-    check(f"{name} must be a fraction of the run (float) or a step (int), got {value!r}", kind=TypeError, **{name: value})
+    check(
+        f"{name} must be a fraction of the run (float) or a step (int), got {value!r}",
+        kind=TypeError,
+        **{name: value},
+    )
 
 
 def test_a_negative_start_is_refused() -> None:
@@ -146,7 +167,27 @@ def test_a_negative_start_is_refused() -> None:
 
 def test_a_ramp_of_the_users_own_must_reach_the_target() -> None:
     check("the ramp has not reached the target at step 12", "0.5 of 0.8", ramp=lambda step: 0.5)
-    check("ramp must be a name (constant, cubic, linear) or a function of the step, got 3", kind=TypeError, ramp=3)
+    check(
+        "ramp must be a name (constant, cubic, linear) or a function of the step, got 3",
+        kind=TypeError,
+        ramp=3,
+    )
+
+
+def test_a_ramp_of_the_users_own_that_leaves_its_range_is_told_so() -> None:
+    check(
+        "the ramp must stay at or above 0 and below 1, but asks for 1.5 at step 0",
+        ramp=lambda s: 1.5 if s == 0 else 0.8,
+    )
+    model = TinyNet()
+    optimizer = sgd(model.parameters())
+
+    def run() -> None:
+        sparsify(model, optimizer, ramp=lambda step: 1.5 if step == 3 else 0.8 * min(1.0, step / 6))
+        train(model, optimizer, STEPS)
+
+    with pytest.raises(ValueError, match=r"ramp.*1\.5 at step 3"):  # before training or, at the latest, then
+        run()
 
 
 @pytest.mark.parametrize("least", [-1, 2.5, True, "few"])
@@ -157,19 +198,43 @@ def test_min_weights_must_be_a_whole_number(least: Any) -> None:
 @pytest.mark.parametrize("ramp", ["cubic", "constant"])
 def test_min_weights_beyond_the_target_are_refused_before_training(ramp: str) -> None:
     # Found in mid-ramp, it would cost the user the hours before.
-    check("at least 140 weights per layer are to stay, 420 in all, but only 291 of 1456 may", min_weights=140, ramp=ramp)
+    check(
+        "at least 140 weights per layer are to stay, 420 in all, but only 291 of 1456 may",
+        min_weights=140,
+        ramp=ramp,
+    )
 
 
 @pytest.mark.parametrize("ramp", ["cubic", "constant"])
 def test_an_allocation_that_cannot_reach_the_target_is_refused_before_training(ramp: str) -> None:
-    check("allocation 'lamp' keeps at least one weight in each of the 3 layers", allocation="lamp", sparsity=0.9995, ramp=ramp)
+    check(
+        "allocation 'lamp' keeps at least one weight in each of the 3 layers",
+        allocation="lamp",
+        sparsity=0.9995,
+        ramp=ramp,
+    )
+
+
+def test_numpys_numbers_are_numbers() -> None:
+    model = TinyNet()
+    optimizer = sgd(model.parameters())
+    sparsifier = sparsify(
+        model, optimizer, sparsity=np.float32(0.5), total_steps=np.int64(STEPS), end=np.int64(6)
+    )
+    train(model, optimizer, STEPS)
+    assert zeros(sparsifier.finalize()) == zeros_asked(model, 0.5)
 
 
 # ---------------------------------------------------------------- names
 
 
 def test_an_unknown_method_gets_a_suggestion() -> None:
-    check("unknown method 'fether'; did you mean 'feather'? (known: feather, ", "st3", kind=LookupError, method="fether")
+    check(
+        "unknown method 'fether'; did you mean 'feather'? (known: feather, ",
+        "st3",
+        kind=LookupError,
+        method="fether",
+    )
 
 
 def test_st3_sigma_is_method_and_allocation() -> None:
@@ -190,18 +255,25 @@ def test_an_unknown_allocation_gets_a_suggestion() -> None:
 
 def test_an_unknown_ramp_gets_a_suggestion() -> None:
     check(
-        "unknown ramp 'cubical'; did you mean 'cubic'? (known: constant, cubic, linear)", kind=LookupError, ramp="cubical"
+        "unknown ramp 'cubical'; did you mean 'cubic'? (known: constant, cubic, linear)",
+        kind=LookupError,
+        ramp="cubical",
     )
 
 
 @pytest.mark.parametrize("method", [st3.ST3, 3, None])
 def test_a_method_is_a_name_or_an_object(method: Any) -> None:
-    check("method must be a name or a Method object such as st3.ST3(), got", kind=TypeError, method=method)
+    check("method must be a name", f"such as st3.ST3(), got {method!r}", kind=TypeError, method=method)
 
 
 @pytest.mark.parametrize("allocation", [st3.Sigma, 3, None])
 def test_an_allocation_is_a_name_or_an_object(allocation: Any) -> None:
-    check("allocation must be a name (erk, ", "such as st3.Sigma(), got", kind=TypeError, allocation=allocation)
+    check(
+        "allocation must be a name (erk, ",
+        f"such as st3.Sigma(), got {allocation!r}",
+        kind=TypeError,
+        allocation=allocation,
+    )
 
 
 def test_all_faults_are_told_at_once() -> None:
@@ -235,7 +307,9 @@ def test_faults_of_the_ramp_are_told_with_the_others() -> None:
 
 def test_a_pattern_that_matches_nothing_is_told_with_near_misses() -> None:
     check("no weight of the model matches 'haed' (near misses: head", kind=LookupError, include="haed")
-    check("no weight of the model matches 'cnov' (near misses: conv", kind=LookupError, exclude=["cnov", "head"])
+    check(
+        "no weight of the model matches 'cnov' (near misses: conv", kind=LookupError, exclude=["cnov", "head"]
+    )
     check("no weight of the model matches Conv3d", kind=LookupError, include=nn.Conv3d)
 
 
@@ -263,12 +337,27 @@ def test_nan_weights_before_training_are_refused_and_the_layer_named() -> None:
         model = TinyNet()
         model.deep.weight.data[0, 0, 0, 0] = bad
         optimizer = sgd(model.parameters())
-        before = [len(hooks) for hooks in (optimizer._optimizer_step_pre_hooks, optimizer._optimizer_step_post_hooks)]
-        with pytest.raises(ValueError, match=r"layer 'deep\.weight' holds NaN or infinite weights before training"):
+        before = [
+            len(hooks)
+            for hooks in (optimizer._optimizer_step_pre_hooks, optimizer._optimizer_step_post_hooks)
+        ]
+        with pytest.raises(
+            ValueError, match=r"layer 'deep\.weight' holds NaN or infinite weights before training"
+        ):
             sparsify(model, optimizer)
-        after = [len(hooks) for hooks in (optimizer._optimizer_step_pre_hooks, optimizer._optimizer_step_post_hooks)]
+        after = [
+            len(hooks)
+            for hooks in (optimizer._optimizer_step_pre_hooks, optimizer._optimizer_step_post_hooks)
+        ]
         assert after == before
         assert "st3_step" not in optimizer.param_groups[0]
+
+
+def steps_without_a_look_at_the_loss(model: TinyNet, optimizer: Optimizer, steps: int) -> None:
+    for _ in range(steps):
+        optimizer.step()
+        optimizer.zero_grad()
+        (model.conv.weight.sum() + model.deep.weight.nansum() + model.head.weight.sum()).backward()
 
 
 @pytest.mark.parametrize("method", ["st3", "feather", st3.ST3(soft=False, straight_through=False)], ids=str)
@@ -281,14 +370,10 @@ def test_nan_weights_during_training_are_told_with_layer_and_step(method: Any, a
     pictures, classes = batch(10)
     F.cross_entropy(model(pictures), classes).backward()
     model.deep.weight.grad[0, 0, 0, 0] = float("nan")
-    with pytest.raises(ValueError, match=r"layer 'deep\.weight' holds NaN or infinite weights at step (1[1-9]|20)") as error:
-        optimizer.step()
-        optimizer.zero_grad()
-        for number in range(11, 21):
-            pictures, classes = batch(number)
-            (model.conv.weight.sum() + model.deep.weight.nansum() + model.head.weight.sum()).backward()
-            optimizer.step()
-            optimizer.zero_grad()
+    with pytest.raises(
+        ValueError, match=r"layer 'deep\.weight' holds NaN or infinite weights at step (1[1-9]|20)"
+    ) as error:
+        steps_without_a_look_at_the_loss(model, optimizer, 10)
     assert "lower the learning rate or clip gradients" in str(error.value)
 
 
@@ -320,7 +405,9 @@ def test_two_sparsifiers_on_one_weight_are_refused() -> None:
     model, optimizer, first = start()
     train(model, optimizer, 3)
     for second in (sparsify, st3.keep_mask):
-        with refused(model, optimizer, "'conv.weight'", "already has a sparsifier: detach() or finalize() it first"):
+        with refused(
+            model, optimizer, "'conv.weight'", "already has a sparsifier: detach() or finalize() it first"
+        ):
             second(model, optimizer)
     with refused(model, optimizer, "'head.weight' already has a sparsifier"):
         sparsify(model, optimizer, include="head")
@@ -336,14 +423,18 @@ def test_two_sparsifiers_on_one_weight_are_refused_also_with_another_optimizer()
 
 
 def test_sparsifiers_on_different_layers_of_one_optimizer_do_not_disturb_each_other() -> None:
-    # Either refused in one sentence, or each counts its own steps and ends on its own.
+    # Either the second is refused in one sentence, or each counts its own steps and ends on its own.
     model = TinyNet()
     optimizer = sgd(model.parameters())
     first = sparsify(model, optimizer, include="deep")
     try:
         second = sparsify(model, optimizer, include="head", sparsity=0.5)
     except ValueError as error:
-        assert "optimizer" in str(error)
+        refusal = str(error)
+    else:
+        refusal = ""
+    if refusal:
+        assert "optimizer" in refusal
         return
     for number in range(STEPS):
         train(model, optimizer, range(number, number + 1))
@@ -364,7 +455,12 @@ def test_lbfgs_is_refused() -> None:
 def test_a_differentiable_optimizer_is_refused() -> None:
     model = TinyNet()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1, differentiable=True)
-    with refused(model, optimizer, "SGD(differentiable=True) cannot be combined with in-place sparse weights", "turn it off"):
+    with refused(
+        model,
+        optimizer,
+        "SGD(differentiable=True) cannot be combined with in-place sparse weights",
+        "turn it off",
+    ):
         sparsify(model, optimizer)
 
 
@@ -388,10 +484,14 @@ class NoInit(Optimizer):
 
 @pytest.mark.parametrize("make", [Bare, NoInit, lambda p: "adam", lambda p: None, lambda p: list(p)])
 @pytest.mark.parametrize("call", [sparsify, st3.keep_mask])
-def test_what_is_no_optimizer_with_hooks_is_refused(call: Callable[..., Any], make: Callable[..., Any]) -> None:
+def test_what_is_no_optimizer_with_hooks_is_refused(
+    call: Callable[..., Any], make: Callable[..., Any]
+) -> None:
     model = TinyNet()
     thing = make(model.parameters())
-    with refused(model, [], "is not a torch optimizer with step hooks: pass a torch.optim.Optimizer", kind=TypeError):
+    with refused(
+        model, [], "is not a torch optimizer with step hooks: pass a torch.optim.Optimizer", kind=TypeError
+    ):
         call(model, thing)
 
 
@@ -477,8 +577,12 @@ def test_layers_of_a_group_added_later_join_by_sparsifying_anew() -> None:
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16], ids=str)
 @pytest.mark.parametrize("steps", [0, 4])
-@pytest.mark.parametrize("method", [st3.ST3(), st3.ST3(straight_through=False)], ids=["straight", "not straight"])
-def test_a_model_moved_to_another_precision_is_followed(dtype: torch.dtype, steps: int, method: st3.ST3) -> None:
+@pytest.mark.parametrize(
+    "method", [st3.ST3(), st3.ST3(straight_through=False)], ids=["straight", "not straight"]
+)
+def test_a_model_moved_to_another_precision_is_followed(
+    dtype: torch.dtype, steps: int, method: st3.ST3
+) -> None:
     model, optimizer, sparsifier = start(method=method)
     train(model, optimizer, steps)
     model.to(dtype)
@@ -509,7 +613,9 @@ def scale_weights(model: TinyNet) -> None:
 
 @pytest.mark.parametrize("change", [replace_weights, scale_weights])
 @pytest.mark.parametrize("method", [st3.ST3(), st3.ST3(soft=False), st3.Feather()], ids=str)
-def test_weights_changed_in_mid_training_raise_instead_of_being_undone(change: Callable[[Any], None], method: Any) -> None:
+def test_weights_changed_in_mid_training_raise_instead_of_being_undone(
+    change: Callable[[Any], None], method: Any
+) -> None:
     model, optimizer, sparsifier = start(method=method)
     train(model, optimizer, 4)
     change(model)
@@ -555,16 +661,14 @@ def test_changing_active_weights_of_a_frozen_run_is_fine() -> None:
 
 
 def test_weights_loaded_while_the_model_is_still_dense_are_trained_from() -> None:
-    model, optimizer, sparsifier = start(start=4, end=8)
+    model, other = TinyNet(), TinyNet(seed=5)
+    optimizer, its_optimizer = (torch.optim.SGD(m.parameters(), lr=0.1) for m in (model, other))
+    sparsifier = sparsify(model, optimizer, start=4, end=8)
     train(model, optimizer, 3)
     replace_weights(model)
-    other = TinyNet(seed=5)
-    its_optimizer = sgd(other.parameters())
-    its_optimizer.load_state_dict({**optimizer.state_dict(), "param_groups": its_optimizer.state_dict()["param_groups"]})
-    its_optimizer.state = {p: {k: v for k, v in s.items() if k != "raw"} for p, s in its_optimizer.state.items()}
     train(model, optimizer, range(3, 4))
     train(other, its_optimizer, range(3, 4))
-    assert_same(raw_weights(model, optimizer)["conv.weight"], other.conv.weight.detach())
+    assert_same(model.state_dict(), other.state_dict())
     train(model, optimizer, range(4, STEPS))
     assert zeros(sparsifier.finalize()) == zeros_asked(model)
 

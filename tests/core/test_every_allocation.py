@@ -53,7 +53,7 @@ def zeros(pool, cuts):
     ]
 
 
-@given(shapes=shapes, seed=seeds, share=shares, fraction=st.floats(0, 1, exclude_max=True))
+@given(shapes=shapes, seed=seeds, share=shares, fraction=st.floats(0, 0.999))
 def test_exactly_as_many_weights_are_zeroed_as_asked(name, shapes, seed, share, fraction):
     pool = random_pool(shapes, seed)
     asked = int(share * most_zeros(pool))
@@ -115,7 +115,9 @@ def test_layers_of_different_precision_may_share_a_budget(name, seed, sparsity, 
     assert sum(zeros(mixed, ALLOCATIONS[name]()(mixed, asked))) >= asked.zeros
 
 
-@given(values=st.lists(st.sampled_from([0.0, 0.5, 1.0, 2.0]), min_size=20, max_size=20), asked=st.integers(1, 17))
+@given(
+    values=st.lists(st.sampled_from([0.0, 0.5, 1.0, 2.0]), min_size=20, max_size=20), asked=st.integers(1, 17)
+)
 def test_with_many_ties_the_quota_is_met_and_only_ties_go_beyond_it(name, values, asked):
     """Were the weights tied with a layer's threshold spared, the quota would not be reached."""
     pool = pool_of(torch.tensor(values[:12]).reshape(3, 4), torch.tensor(values[12:]).reshape(1, 8))

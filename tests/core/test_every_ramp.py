@@ -1,5 +1,7 @@
 """What every registered ramp must do, whoever wrote it."""
 
+import itertools
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -36,7 +38,7 @@ def test_it_asks_for_nothing_before_its_start_and_exactly_for_the_target_from_it
 def test_it_never_falls_from_one_step_to_the_next(name, start, length):
     ramp = RAMPS[name](0.95, start, start + length)
     values = [ramp(step) for step in range(start + length + 2)]
-    assert all(before <= after for before, after in zip(values, values[1:], strict=False))
+    assert all(before <= after for before, after in itertools.pairwise(values))
 
 
 def test_at_sparsity_zero_it_never_asks_for_anything(name):

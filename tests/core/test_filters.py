@@ -101,7 +101,7 @@ EVERY = {
 
 @pytest.mark.parametrize(("filters", "shape"), EVERY.values(), ids=EVERY)
 def test_what_is_summed_per_filter_is_spread_back_to_that_filters_weights(filters, shape):
-    """Label every weight by its filter through `spread`: each label then marks `size` weights, and they are one filter."""
+    """Label every weight by its filter: each label then marks as many weights as a filter has, and only its own."""
     per_weight = filters.sums(torch.ones(shape))
     labels = torch.arange(filters.count(shape)).reshape(per_weight.shape)
     spread = filters.spread(labels, shape).expand(shape)

@@ -34,7 +34,8 @@ from tests.distributed.sharded import (
 )
 from tests.processes import on_ranks
 
-RAMP = {"sparsity": 0.9, "total_steps": 12, "start": 1, "end": 10}
+RAMP = {"sparsity": 0.9, "total_steps": 8, "start": 1, "end": 6}
+STEPS = range(8)
 NOW = {"sparsity": 0.9, "total_steps": 3, "start": 0, "ramp": "constant"}
 ALLOCATIONS = pytest.mark.parametrize("allocation", ["global", "sigma", "uniform", "erk"])
 
@@ -62,7 +63,7 @@ def test_with_one_batch_for_all_ranks_every_bit_is_that_of_one_process(allocatio
         st3.sparsify(model, its_optimizer, allocation=allocation, **RAMP)
         for model, its_optimizer in zip((alone, together), optimizers, strict=True)
     ]
-    for step in range(12):
+    for step in STEPS:
         learn(alone, optimizers[0], batch(step))
         learn(together, optimizers[1], batch(step))
         when = f"after step {step + 1}"
@@ -79,7 +80,7 @@ def test_thresholds_are_those_of_one_process_with_the_same_raw_weights(allocatio
     model = sharded(crossed_network(dtype))
     optimizer = sgd(model)
     sparsifier = st3.sparsify(model, optimizer, allocation=allocation, **RAMP)
-    for step in range(12):
+    for step in STEPS:
         learn(model, optimizer, share(batch(step, dtype)))
         raw = raws(sparsifier, optimizer)
         alone = thresholds_alone(crossed_network, raw, sparsifier.ramp(step + 1), allocation=allocation)
@@ -96,7 +97,7 @@ def test_training_equals_one_process_with_the_same_global_batch(method: st3.ST3)
         st3.sparsify(model, optimizer, method=method, **RAMP)
         for model, optimizer in zip((alone, together), optimizers, strict=True)
     ]
-    for step in range(12):
+    for step in STEPS:
         pair = batch(step, torch.float64)
         learn(alone, optimizers[0], pair)
         learn(together, optimizers[1], share(pair))
@@ -111,7 +112,7 @@ def test_zeros_and_empty_filters_are_counted_over_all_ranks() -> None:
     model = sharded(crossed_network())
     optimizer = sgd(model)
     sparsifier = st3.sparsify(model, optimizer, **RAMP)
-    for step in range(12):
+    for step in STEPS:
         learn(model, optimizer, share(batch(step)))
     found = weights(sparsifier)
     total = sum(weight.numel() for weight in found.values())
@@ -163,15 +164,15 @@ def test_every_layer_keeps_its_floor_of_weights() -> None:
     settings = {"allocation": "global", "min_weights": 7}
     model = sharded(crossed_network())
     optimizer = sgd(model)
-    sparsifier = st3.sparsify(model, optimizer, **{**NOW, "sparsity": 0.95}, **settings)
+    sparsifier = st3.sparsify(model, optimizer, **NOW, **settings)
     for step in range(3):
         learn(model, optimizer, share(batch(step)))
         raw = raws(sparsifier, optimizer)
-        assert sparsifier.thresholds == thresholds_alone(crossed_network, raw, 0.95, **settings)
+        assert sparsifier.thresholds == thresholds_alone(crossed_network, raw, 0.9, **settings)
         kept = {name: int(weight.count_nonzero()) for name, weight in weights(sparsifier).items()}
         assert min(kept.values()) >= 7, kept
     total = sum(layer.weights for layer in sparsifier.layers)
-    assert sum(kept.values()) == total - zeros_asked(total, 0.95)
+    assert sum(kept.values()) == total - zeros_asked(total, 0.9)
 
 
 @on_ranks(2)
@@ -221,7 +222,7 @@ def test_replicated_shards_are_counted_once() -> None:
     together = sharded(copy.deepcopy(alone), mesh=mesh)
     pairs = [(model, sgd(model)) for model in (alone, together)]
     sparsifiers = [st3.sparsify(model, optimizer, **RAMP) for model, optimizer in pairs]
-    for step in range(12):
+    for step in STEPS:
         for model, optimizer in pairs:
             learn(model, optimizer, batch(step))
         assert sparsifiers[1].thresholds == sparsifiers[0].thresholds
@@ -374,6 +375,27 @@ def test_gradients_mapped_for_a_step_that_was_then_skipped_do_not_spare_the_next
 
 
 @on_ranks(2)
+def test_several_optimizers_map_every_gradient_once() -> None:
+    alone = crossed_network(torch.float64)
+    together = sharded(copy.deepcopy(alone))
+    method = st3.ST3(straight_through=False)
+    runs = []
+    for model in (alone, together):
+        first = [p for name, p in model.named_parameters() if name.startswith("conv")]
+        rest = [p for name, p in model.named_parameters() if not name.startswith("conv")]
+        optimizers = [torch.optim.SGD(first, lr=0.1), torch.optim.SGD(rest, lr=0.1)]
+        runs.append((model, optimizers, st3.sparsify(model, optimizers, method=method, **NOW)))
+    for step in range(3):
+        pair = batch(step, torch.float64)
+        for model, optimizers, _ in runs:
+            backward(model, share(pair) if model is together else pair)
+            for optimizer in optimizers:
+                optimizer.step()
+                optimizer.zero_grad()
+        torch.testing.assert_close(weights(runs[1][2]), weights(runs[0][2]), rtol=1e-6, atol=1e-9)
+
+
+@on_ranks(2)
 def test_micro_batches_accumulated_without_reduction_count_as_one_step() -> None:
     alone = crossed_network(torch.float64)
     together = sharded(copy.deepcopy(alone))
@@ -414,16 +436,16 @@ def test_finalize_counts_lets_go_and_guards_the_zeros() -> None:
     model = sharded(crossed_network())
     optimizer = sgd(model)
     sparsifier = st3.sparsify(model, optimizer, **RAMP)
-    for step in range(12):
-        if step == 5:
-            with pytest.raises(st3.TargetMissedError, match="training stopped at step 5"):
+    for step in STEPS:
+        if step == 3:
+            with pytest.raises(st3.TargetMissedError, match="training stopped at step 3"):
                 sparsifier.finalize()
         learn(model, optimizer, share(batch(step)))
     assert sparsifier.finalize() is sparsifier.finalize() is model
     found = torch.cat([weight.flatten() for weight in weights(sparsifier).values()])
     assert int((found == 0).sum()) == zeros_asked(found.numel(), 0.9)
     assert all("raw" not in state for state in optimizer.state.values())
-    backward(model, share(batch(12)))
+    backward(model, share(batch(8)))
     with pytest.raises(RuntimeError, match="this model was finalized"):
         optimizer.step()
     st3.keep_mask(model, optimizer)
@@ -450,7 +472,7 @@ def test_frozen_masks_stay_as_they_are_while_active_weights_train(optimizer: str
         assert "raw" not in state
         assert state["mask"].to_local().shape == layer.parameter.to_local().shape
         assert torch.equal(after[layer.name] == 0, before[layer.name] == 0)
-        assert not torch.equal(after[layer.name], before[layer.name])
+    assert any(not torch.equal(after[name], before[name]) for name in after)
     sparsifier.finalize()
 
 

@@ -1,19 +1,16 @@
 """The life of a run: at the target, frozen, detached, finalized; a copy made sparse; layers that collapse; reports."""
 
 import copy
+import gc
 import math
 import warnings
+import weakref
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 import torch
 import torch.nn.functional as F
-from torch import Tensor, nn
-from torch.optim import Optimizer
-from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
-
-import st3
 from tests.tiny import (
     SPARSITY,
     STEPS,
@@ -30,6 +27,11 @@ from tests.tiny import (
     zeros,
     zeros_asked,
 )
+from torch import Tensor, nn
+from torch.optim import Optimizer
+from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
+
+import st3
 
 FILTERS_MAY_GO = pytest.mark.filterwarnings("ignore::st3.LayerCollapseWarning")
 
@@ -190,7 +192,10 @@ def test_momentum_from_before_revives_no_zero(make: Callable[..., Optimizer]) ->
 def test_active_weights_train_as_masked_training_would_have_it() -> None:
     model, reference = sparse_model(), sparse_model()
     keep = masks(reference)
-    optimizer, its_optimizer = torch.optim.SGD(model.parameters(), lr=0.1), torch.optim.SGD(reference.parameters(), lr=0.1)
+    optimizer, its_optimizer = (
+        torch.optim.SGD(model.parameters(), lr=0.1),
+        torch.optim.SGD(reference.parameters(), lr=0.1),
+    )
     st3.keep_mask(model, optimizer)
     train(model, optimizer, STEPS)
     for number in range(STEPS):
@@ -261,12 +266,34 @@ def test_a_fine_tuning_run_resumes_by_keep_mask() -> None:
     assert_same(other.state_dict(), model.state_dict())
 
 
+def test_keep_mask_goes_on_from_a_run_that_was_never_finalized() -> None:
+    model, optimizer, _ = trained()
+    twin, its_optimizer = copy.deepcopy(
+        (model, optimizer)
+    )  # as loaded from a checkpoint: raw weights in the state
+    before = masks(twin)
+    st3.keep_mask(twin, its_optimizer)
+    assert set(its_optimizer.state[twin.deep.weight]) == {"momentum_buffer", "mask"}
+    train(twin, its_optimizer, range(STEPS, STEPS + 3))
+    assert_same(masks(twin), before)
+    tuned = twin.deep.weight.detach().clone()
+    third, optimizer_3 = copy.deepcopy((twin, its_optimizer))
+    assert sparsify(third, optimizer_3).is_frozen
+    assert torch.equal(third.deep.weight, tuned)  # not the raw weights from before fine-tuning
+
+
 # ---------------------------------------------------------------- detach
 
 
-@pytest.mark.parametrize("make", [sgd, adam, lambda p: torch.optim.SGD(p, lr=0.1)], ids=["SGD", "Adam", "plain SGD"])
-@pytest.mark.parametrize("method", [st3.ST3(), st3.ST3(straight_through=False)], ids=["straight", "not straight"])
-def test_detach_brings_the_raw_weights_back_and_leaves_nothing(make: Callable[..., Optimizer], method: st3.ST3) -> None:
+@pytest.mark.parametrize(
+    "make", [sgd, adam, lambda p: torch.optim.SGD(p, lr=0.1)], ids=["SGD", "Adam", "plain SGD"]
+)
+@pytest.mark.parametrize(
+    "method", [st3.ST3(), st3.ST3(straight_through=False)], ids=["straight", "not straight"]
+)
+def test_detach_brings_the_raw_weights_back_and_leaves_nothing(
+    make: Callable[..., Optimizer], method: st3.ST3
+) -> None:
     model, plain = TinyNet(), TinyNet()
     optimizer, plain_optimizer = make(model.parameters()), make(plain.parameters())
     untouched = footprint(model, optimizer)["hooks"]
@@ -313,7 +340,9 @@ def test_a_detached_sparsifier_says_so(call: str) -> None:
     _, _, sparsifier = start()
     sparsifier.detach()
     assert not sparsifier.is_attached
-    with pytest.raises(RuntimeError, match=f"cannot {call}: this sparsifier is detached; call sparsify or keep_mask"):
+    with pytest.raises(
+        RuntimeError, match=f"cannot {call}: this sparsifier is detached; call sparsify or keep_mask"
+    ):
         getattr(sparsifier, call)()
 
 
@@ -351,7 +380,8 @@ def test_a_run_that_stopped_before_the_ramps_end_is_told_so_and_may_go_on() -> N
     found, asked = zeros(model), zeros_asked(model)
     assert str(error.value) == (
         f"target sparsity 0.8 was missed: {found:,} of 1,456 weights are zero, a sparsity of {found / 1456:.6f}; "
-        f"{asked:,} were asked for; training stopped at step 3, before the ramp's end: train longer or lower total_steps"
+        f"{asked:,} were asked for; training stopped at step 3, before the ramp's end: train longer or lower "
+        f"total_steps"
     )
     assert_same(footprint(model, optimizer), before)
     assert sparsifier.is_attached
@@ -371,7 +401,9 @@ def test_a_layer_that_never_got_a_gradient_is_named_by_finalize() -> None:
     sparsifier = sparsify(model, optimizer)
     train(model, optimizer, STEPS)
     before = footprint(model, optimizer)
-    with pytest.raises(st3.TargetMissedError, match=r"no gradient ever reached 'spare\.weight': exclude such layers"):
+    with pytest.raises(
+        st3.TargetMissedError, match=r"no gradient ever reached 'spare\.weight': exclude such layers"
+    ):
         sparsifier.finalize()
     assert_same(footprint(model, optimizer), before)
 
@@ -407,7 +439,9 @@ def test_after_finalize_a_step_raises_until_somebody_says_what_is_meant() -> Non
     sparsifier.finalize()
     before = dict(model.named_parameters()), zeros(model)
     for _ in range(2):
-        with pytest.raises(RuntimeError, match=r"finalized.*would fill its zeros.*st3\.keep_mask.*st3\.sparsify.*detach\(\)"):
+        with pytest.raises(
+            RuntimeError, match=r"finalized.*would fill its zeros.*st3\.keep_mask.*st3\.sparsify.*detach\(\)"
+        ):
             train(model, optimizer, 1)
         optimizer.zero_grad()
     assert (dict(model.named_parameters()), zeros(model)) == before
@@ -429,6 +463,15 @@ def test_after_finalize_keep_mask_fine_tunes_with_a_new_optimizer() -> None:
     st3.keep_mask(model, optimizer)
     train(model, optimizer, range(STEPS, STEPS + 5))
     assert_same(masks(model), before)
+
+
+def test_after_finalize_keep_mask_may_leave_a_layer_out() -> None:
+    model, optimizer, sparsifier = trained()
+    before = masks(sparsifier.finalize())
+    st3.keep_mask(model, optimizer, exclude="head")
+    train(model, optimizer, range(STEPS, STEPS + 5))
+    assert torch.equal(model.deep.weight != 0, before["deep.weight"])
+    assert (model.head.weight != 0).sum() > before["head.weight"].sum()
 
 
 def test_after_finalize_and_detach_the_model_trains_freely_from_its_sparse_weights() -> None:
@@ -476,6 +519,16 @@ def test_an_average_of_the_weights_is_made_exactly_as_sparse(allocation: str, fi
     assert sparsifier.apply_to(average) == reached
 
 
+def test_a_copy_in_bfloat16_is_made_exactly_as_sparse_although_many_weights_are_tied() -> None:
+    model = TinyNet().bfloat16()
+    optimizer = sgd(model.parameters())
+    sparsifier = sparsify(model, optimizer)
+    train(model, optimizer, STEPS)
+    other = TinyNet(seed=5).bfloat16()
+    sparsifier.apply_to(other)
+    assert zeros(other) == zeros_asked(other)
+
+
 def test_in_mid_ramp_a_copy_is_made_as_sparse_as_the_model_is_then() -> None:
     model, optimizer, sparsifier = start()
     train(model, optimizer, 3)
@@ -497,7 +550,9 @@ def test_a_model_that_is_no_copy_is_refused_and_left_alone() -> None:
     _, _, sparsifier = trained()
     other = nn.Sequential(nn.Linear(3, 3))
     before = footprint(other)
-    with pytest.raises(LookupError, match=r"the other model has no weight 'conv\.weight'.*it is no copy of this one"):
+    with pytest.raises(
+        LookupError, match=r"the other model has no weight 'conv\.weight'.*it is no copy of this one"
+    ):
         sparsifier.apply_to(other)
     assert_same(footprint(other), before)
 
@@ -565,10 +620,16 @@ def test_a_layer_may_have_a_sparsity_of_its_own() -> None:
 @FILTERS_MAY_GO
 @pytest.mark.parametrize(
     ("keep_dense", "dense"),
-    [("deep", "deep"), (st3.FIRST, "conv"), (st3.LAST, "head"), (nn.Linear, "head"), (["co*", st3.LAST], "conv head")],
+    [
+        ("deep", "deep"),
+        (st3.FIRST, "conv"),
+        (st3.LAST, "head"),
+        (nn.Linear, "head"),
+        (["co*", st3.LAST], "conv head"),
+    ],
 )
 def test_layers_kept_dense_stay_so_and_leave_the_budget(keep_dense: Any, dense: str) -> None:
-    model, optimizer, sparsifier = trained(keep_dense=keep_dense)
+    model, _, sparsifier = trained(keep_dense=keep_dense)
     names = [f"{name}.weight" for name in dense.split()]
     assert all((model.get_parameter(name) != 0).all() for name in names)
     covered = [name for name in sparse_names(model) if name not in names]
@@ -590,7 +651,9 @@ def collapsing(**changes: Any) -> tuple[TinyNet, Optimizer, st3.Sparsifier]:
     return model, optimizer, sparsify(model, optimizer, **{"total_steps": 30, "end": 10, **changes})
 
 
-@pytest.mark.parametrize("method", [st3.ST3(), st3.ST3(exact_rescale=True), st3.ST3(soft=False), st3.Feather()], ids=str)
+@pytest.mark.parametrize(
+    "method", [st3.ST3(), st3.ST3(exact_rescale=True), st3.ST3(soft=False), st3.Feather()], ids=str
+)
 def test_a_layer_without_active_weights_gives_a_warning_and_no_nan(method: Any) -> None:
     model, optimizer, _ = collapsing(method=method)
     with warnings.catch_warnings():
@@ -626,8 +689,8 @@ def test_filters_without_active_weights_are_counted_by_layer() -> None:
         model.head.weight[7] *= 1e-4
     optimizer = torch.optim.SGD(model.parameters(), lr=1e-5)
     sparsifier = sparsify(model, optimizer, sparsity=0.5)
+    train(model, optimizer, STEPS)
     with pytest.warns(st3.LayerCollapseWarning) as caught:
-        train(model, optimizer, STEPS)
         sparsifier.finalize()
     assert len(caught) == 1
     message = str(caught[0].message)
@@ -639,8 +702,34 @@ def test_filters_without_active_weights_are_counted_by_layer() -> None:
 def test_a_collapsed_layer_is_heard_of_even_in_a_run_too_short_for_regular_looks() -> None:
     model, optimizer, sparsifier = collapsing(total_steps=STEPS)
     train(model, optimizer, STEPS)
-    with pytest.warns(st3.LayerCollapseWarning, match=r"layer 'deep\.weight' has no active weight left at step 12"):
+    with pytest.warns(
+        st3.LayerCollapseWarning, match=r"layer 'deep\.weight' has no active weight left at step 12"
+    ):
         sparsifier.finalize()
+
+
+# ---------------------------------------------------------------- memory
+
+
+@pytest.mark.parametrize(
+    "method", [st3.ST3(), st3.ST3(straight_through=False)], ids=["straight", "not straight"]
+)
+def test_nothing_of_a_run_is_kept_alive_once_its_owner_lets_go(method: st3.ST3) -> None:
+    model, optimizer, sparsifier = start(method=method)
+    train(model, optimizer, 3)
+    watched = [weakref.ref(thing) for thing in (model.deep.weight, optimizer, sparsifier)]
+    del model, optimizer, sparsifier
+    gc.collect()
+    assert [reference() for reference in watched] == [None, None, None]
+
+
+def test_the_sparsifier_need_not_be_kept() -> None:
+    model = TinyNet()
+    optimizer = sgd(model.parameters())
+    sparsify(model, optimizer)
+    gc.collect()
+    train(model, optimizer, STEPS)
+    assert zeros(model) == zeros_asked(model)
 
 
 # ---------------------------------------------------------------- reports

@@ -102,7 +102,9 @@ def test_a_negative_step_is_refused():
 
 @pytest.mark.parametrize("moment", [1.5, 80.0, -0.25, math.nan])
 def test_a_fraction_outside_the_run_is_refused(moment):
-    with pytest.raises(ValueError, match=r"^end as a fraction of the run must lie between 0\.0 and 1\.0, got "):
+    with pytest.raises(
+        ValueError, match=r"^end as a fraction of the run must lie between 0\.0 and 1\.0, got "
+    ):
         step_of(moment, 100, "end")
 
 

@@ -48,10 +48,11 @@ every_dtype = pytest.mark.parametrize("dtype", [torch.float32, torch.float64, to
 
 finite = st.floats(-1e30, 1e30)
 few_values = st.sampled_from([0.0, -0.0, 0.5, -0.5, 1.0, -1.0, 1e-45, -1e-40, 3e38])
+any_value = st.one_of(finite, few_values)
 
 
 @st.composite
-def pools(draw, values=st.one_of(finite, few_values)):
+def pools(draw, values=any_value):
     """Draw one to four layers of one to twenty weights, and a rank."""
     layers = draw(st.lists(st.lists(values, min_size=1, max_size=20), min_size=1, max_size=4))
     return layers, draw(st.integers(1, sum(map(len, layers))))
@@ -368,13 +369,14 @@ def test_the_threshold_is_numpys_linear_quantile(search, dtype, weights, sparsit
 
 
 @every_dtype
-@given(weights=st.lists(st.floats(1e-3, 1e3), min_size=2, max_size=2), fraction=st.floats(0.0, 1.0, exclude_max=True))
+@given(
+    weights=st.lists(st.floats(1e-3, 1e3), min_size=2, max_size=2),
+    fraction=st.floats(0.0, 1.0, exclude_max=True),
+)
 def test_a_threshold_lies_at_or_above_low_and_below_high(dtype, weights, fraction):
     low, high = sorted(torch.tensor(weights).to(dtype).tolist())
-    for selected in (
-        Selected(low, high, 0),
-        Selected(torch.tensor(low, dtype=torch.float64), torch.tensor(high, dtype=torch.float64), torch.tensor(0)),
-    ):
+    tensors = torch.tensor([low, high], dtype=torch.float64)
+    for selected in (Selected(low, high, 0), Selected(tensors[0], tensors[1], torch.tensor(0))):
         threshold = float(threshold_between(selected, fraction, dtype))
         assert low <= threshold
         assert threshold < high or low == high == threshold
@@ -463,7 +465,7 @@ def test_twenty_five_million_weights_are_searched_in_a_moment():
     at_most = sum(int((t <= found[0]).sum()) for t in tensors)
     below = sum(int((t < found[0]).sum()) for t in tensors)
     assert below < asked.zeros <= at_most == asked.zeros + found[2]
-    above = min((t[t > found[0]].min().item() for t in tensors if bool((t > found[0]).any())))
+    above = min(t[t > found[0]].min().item() for t in tensors if bool((t > found[0]).any()))
     assert found[1] == (found[0] if found[2] else above)
     assert answer(select(tensors, asked.zeros, hint=hint)) == found  # the second time with a warm start
 

@@ -2,6 +2,7 @@
 
 import weakref
 from collections.abc import Mapping, Sequence
+from numbers import Integral, Real
 
 import torch
 from torch import nn
@@ -15,10 +16,10 @@ from .layers import Layers, find_layers
 from .method import METHODS, FixedMask, Method
 from .patterns import Patterns
 from .plan import Plan
-from .ramps import Constant, Ramp, resolve_ramp, step_of
+from .ramps import Constant, Ramp, check_ramp, resolve_ramp, step_of
 from .shards import all_reduce, local
 from .sparsifier import Sparsifier
-from .store import KEYS
+from .store import check_state
 
 __all__ = ["keep_mask", "sparsify"]
 
@@ -79,13 +80,14 @@ def sparsify(
         faults.check(_check_sparsity, own, f"layer_sparsity[{name!r}]", ramped=bool(sparsity))
     faults.check(_check_count, total_steps, "total_steps", least=1)
     faults.check(_check_count, min_weights, "min_weights", least=0)
-    if not faults.found:
-        first = faults.check(step_of, start, total_steps, "start")
-        last = faults.check(step_of, end, total_steps, "end")
-        if not faults.found:
-            ramp = faults.check(
-                resolve_ramp, ramp, sparsity=sparsity, start=first, end=last, total_steps=total_steps
-            )
+    steps = total_steps if not faults.found else 1
+    first, last = faults.check(step_of, start, steps, "start"), faults.check(step_of, end, steps, "end")
+    if faults.found:
+        faults.check(check_ramp, ramp)
+    else:
+        ramp = faults.check(
+            resolve_ramp, ramp, sparsity=sparsity, start=first, end=last, total_steps=total_steps
+        )
     the_method = faults.check(_method, method)
     the_allocation = faults.check(_allocation, allocation)
     optimizers = faults.check(_optimizers, optimizer)
@@ -98,7 +100,7 @@ def sparsify(
         layer_sparsity=layer_sparsity,
     )
     faults.raise_all()
-    plan = Plan(sparsity, ramp, the_allocation, min_weights)  # type: ignore[arg-type]
+    plan = Plan(float(sparsity), ramp, the_allocation, int(min_weights))  # type: ignore[arg-type]
     return _attach(model, layers, optimizers, the_method, plan, from_sparse=from_sparse)
 
 
@@ -150,22 +152,29 @@ def _attach(
             f"complete and wrapped, or exclude these layers"
         )
     mine = {id(layer.parameter) for layer in layers}
+    relieved = []
     for other in list(_attached):
         shared = [layer.name for layer in other.layers if id(layer.parameter) in mine]
-        if other.is_finalized and len(shared) == len(other.layers):
-            other.detach()  # its guard: the new sparsifier looks after all of its layers
+        if other.is_finalized and shared:
+            relieved.append(other)
         elif shared and other.is_attached:
             raise ValueError(f"{_some(shared)} already has a sparsifier: detach() or finalize() it first")
+        elif other.is_attached and any(o in other.optimizers for o in optimizers):
+            raise ValueError(
+                "the optimizer already has a sparsifier, for other layers: cover all of them in one call "
+                "(layer_sparsity gives single layers a target of their own), or detach() the first"
+            )
     owners = {layer.name: by_parameter[id(layer.parameter)] for layer in layers}
     require_numbers(list(layers), [local(layer.parameter.detach()) for layer in layers], "before training")
-    has_state = any(k in owners[x.name].state.get(x.parameter, {}) for x in layers for k in KEYS)
-    if not from_sparse and not has_state:
+    if not check_state(layers, owners) and not from_sparse:
         _refuse_orphans(layers)
 
     if method.keeps == "raw":
         plan.require_feasible(list(layers), [local(layer.parameter.detach()) for layer in layers])
 
     watch = CollapseWatch("lower the sparsity, set min_weights, use allocation='erk', or exclude the layer")
+    for other in relieved:
+        other.detach()  # that is, its guard: from here on it is said what is meant
     conductor = Conductor(layers, owners, method, plan)
     conductor.attach()
     sparsifier = Sparsifier(model, layers, conductor, watch)
@@ -174,7 +183,7 @@ def _attach(
 
 
 def _check_sparsity(sparsity: float, name: str, *, ramped: bool = True) -> None:
-    if isinstance(sparsity, bool) or not isinstance(sparsity, int | float):
+    if isinstance(sparsity, bool) or not isinstance(sparsity, Real):
         raise TypeError(f"{name} must be a number from 0 up to 1, got {sparsity!r}")
     if not 0.0 <= sparsity < 1.0:
         percentage = f" (a percentage? try {sparsity / 100:g})" if 1.0 < sparsity < 100.0 else ""
@@ -184,7 +193,7 @@ def _check_sparsity(sparsity: float, name: str, *, ramped: bool = True) -> None:
 
 
 def _check_count(number: int, name: str, *, least: int) -> None:
-    if isinstance(number, bool) or not isinstance(number, int) or number < least:
+    if isinstance(number, bool) or not isinstance(number, Integral) or number < least:
         raise ValueError(f"{name} must be a whole number of at least {least}, got {number!r}")
 
 

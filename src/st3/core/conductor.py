@@ -9,6 +9,7 @@ A method that keeps only a mask needs no exchange: after the step its zeroed wei
 """
 
 from collections.abc import Callable, Sequence
+from types import FrameType
 from typing import Any
 
 import torch
@@ -23,9 +24,9 @@ from .layers import Layer
 from .method import FixedMask, Method, ThresholdMethod
 from .plan import Plan
 from .shards import local
-from .step_call import found_inf, is_initialisation, run_closure_once
+from .step_call import call_of_step, found_inf, is_initialisation, is_running, run_closure_once
 from .store import KEYS, Store, check_loadable, read_step, write_step
-from .writing import HALF, break_ties, write_sparse
+from .writing import break_ties, tied_at_cut, write_sparse
 
 __all__ = ["Conductor"]
 
@@ -49,6 +50,8 @@ class Conductor:
             str, Tensor
         ] = {}  # raw buffers of layers whose parameter holds the raw weight now
         self._had_gradient: set[str] = set()
+        self._running: FrameType | None = None  # the call of `step` under way, and how deep it calls itself
+        self._depth = 0
         self._counts = True  # whether the step under way is a real one
         self._handles: list[RemovableHandle] = []
         self.store = Store(owners, method.keeps)
@@ -72,6 +75,7 @@ class Conductor:
             self._handles += [
                 optimizer.register_step_pre_hook(never_traced(self._before_step)),
                 optimizer.register_step_post_hook(never_traced(self._after_step)),
+                optimizer.register_state_dict_pre_hook(lambda optimizer: self.settle()),
                 optimizer.register_load_state_dict_pre_hook(self._before_load),
                 optimizer.register_load_state_dict_post_hook(self._after_load),
             ]
@@ -134,6 +138,10 @@ class Conductor:
     # ---------------------------------------------------------------- one step
 
     def _before_step(self, optimizer: Optimizer, args: Any, kwargs: Any) -> Any:
+        if self._running is not None and is_running(self._running):
+            self._depth += 1  # a step that calls its base class's, which torch hooks again: one step
+            return None
+        self._running, self._depth = call_of_step(), 0
         self.settle()
         args, kwargs = run_closure_once(args, kwargs)
         mine = [layer for layer in self.layers if self.store.owner(layer) is optimizer]
@@ -160,6 +168,10 @@ class Conductor:
 
     @torch.no_grad()
     def _after_step(self, optimizer: Optimizer, args: Any, kwargs: Any) -> None:
+        if self._depth:
+            self._depth -= 1
+            return
+        self._running = None
         if self._counts:
             write_step(optimizer, (read_step(optimizer) or 0) + 1)
         self.gradients.step_is_over()
@@ -241,7 +253,8 @@ class Conductor:
             active = local(layer.parameter.detach()) != 0
         else:
             active = local(self.store.get(layer))
-        return self.method.raw_gradient(grad, active, self._scales.get(layer.name), self.plan.sparsity)
+        mapped = self.method.raw_gradient(grad, active, self._scales.get(layer.name), self.plan.sparsity)
+        return mapped.to(grad.dtype)
 
     # ---------------------------------------------------------------- weights that come from outside
 
@@ -261,16 +274,17 @@ class Conductor:
             )
 
     def _fits(self, layer: Layer) -> bool:
-        """Tell whether the parameter holds what its raw weight and the last cut (or its mask) ask for."""
+        """Tell whether the parameter holds its raw weight, or what that and the last cut (or its mask) ask for."""
         found = local(layer.parameter.detach()).clone()
         if self.method.keeps == "mask":
             return not bool(found[~local(self.store.get(layer))].any())
         assert isinstance(self.method, ThresholdMethod)
         write_sparse(self.method, layer, self.cuts[layer.name], self.raw(layer), fresh=False)
         expected = local(layer.parameter.detach())
-        # In half precision weights tied at the threshold may be 0 or a trifle: see writing.break_ties.
-        trifle = 0.05 * self.threshold(layer) if found.dtype in HALF else 0.0
-        same = torch.allclose(found, expected, rtol=1e-3, atol=trifle)
+        differs = ~torch.isclose(found, expected, rtol=1e-3, atol=0.0) & ~tied_at_cut(
+            self.cuts[layer.name], self.raw(layer)
+        )
+        same = not bool(differs.any()) or torch.equal(found, self.raw(layer))
         if not same:
             expected.copy_(found)
         return same
@@ -290,6 +304,11 @@ class Conductor:
     def _after_load(self, optimizer: Optimizer) -> None:
         self._in_flight = {}
         self._adopt_saved_kind()
+        # A layer that the checkpoint has no tensor for was dense when it was saved: its parameter is its raw weight.
+        for layer in self.layers:
+            absent = self.store.owner(layer) is optimizer and not self.store.has_joined(layer)
+            if absent or (self.cuts.get(layer.name) is None and self.store.was_replaced(layer)):
+                self.adopt([layer])
         self.refresh()
         self._hang_gradients()
 
@@ -301,10 +320,10 @@ class Conductor:
             for key in KEYS
             if key in self._owners[layer.name].state.get(layer.parameter, {})
         }
-        if "mask" in saved and "raw" not in saved:
-            self.method = FixedMask()
-        elif "raw" in saved:
-            self.method = self._chosen_method
+        self.method = FixedMask() if saved == {"mask"} else self._chosen_method
+        if self.method.keeps == "mask" and "raw" in saved:
+            for layer in self.layers:
+                self.store.drop(layer, "raw")  # keep_mask goes on from the sparse weights
         if self.store.key != self.method.keeps:
             self.store = Store(self._owners, self.method.keeps)
 

@@ -17,9 +17,10 @@ import torch
 from torch import Tensor
 
 from ..registry import Registry
+from .operators import hard
 from .selection import Scalar
 
-__all__ = ["METHODS", "FixedMask", "Method", "ThresholdMethod"]
+__all__ = ["METHODS", "FixedMask", "HardThreshold", "Method", "ThresholdMethod"]
 
 
 class Method(ABC):
@@ -54,6 +55,18 @@ class ThresholdMethod(Method):
         `filter_means(values)` is the mean over each filter, broadcastable. A weight at or below the threshold must
         become exactly 0. Rows of a weight may come in pieces: a filter's result must depend on that filter alone.
         """
+
+
+@final
+@dataclass(frozen=True)
+class HardThreshold(ThresholdMethod):
+    """What lies above the threshold stays as it is: for weights that have been trained already."""
+
+    def sparse_weight(
+        self, raw: Tensor, threshold: Scalar, filter_means: Callable[[Tensor], Tensor], out: Tensor
+    ) -> Tensor | None:
+        hard(raw, threshold, out=out)
+        return None
 
 
 @final

@@ -29,10 +29,15 @@ class Plan:
 
     def cuts(self, layers: Sequence[Layer], raws: Sequence[Tensor], step: int) -> list[Cut | None]:
         """Return where to cut each layer after `step` steps; None where it stays dense."""
-        return self._cuts(layers, raws, self.ramp(step))
+        now = self.ramp(step)
+        if not 0.0 <= now < 1.0:
+            raise ValueError(
+                f"the ramp must stay at or above 0 and below 1, but asks for {now!r} at step {step}"
+            )
+        return self._cuts(layers, raws, now)
 
     def require_feasible(self, layers: Sequence[Layer], raws: Sequence[Tensor]) -> None:
-        """Raise now what would be raised at the end of the ramp: a floor or allocation that the target leaves no room."""
+        """Raise now what the end of the ramp would raise: a floor or allocation that cannot meet the target."""
         self._cuts(layers, raws, self.sparsity)
         self.hints.clear()
 

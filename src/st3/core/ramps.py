@@ -7,10 +7,11 @@ steps, so a ramp that ends at step 80 asks for the full target right after the 8
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from numbers import Integral, Real
 
 from ..registry import Registry
 
-__all__ = ["RAMPS", "Constant", "Cubic", "Linear", "Ramp", "resolve_ramp", "step_of"]
+__all__ = ["RAMPS", "Constant", "Cubic", "Linear", "Ramp", "check_ramp", "resolve_ramp", "step_of"]
 
 Ramp = Callable[[int], float]
 RAMPS: Registry[Callable[[float, int, int], Ramp]] = Registry("ramp")
@@ -78,15 +79,15 @@ def step_of(moment: float, total_steps: int, name: str) -> int:
     >>> step_of(0.5, 1000, "end"), step_of(500, 1000, "end")
     (500, 500)
     """
-    if isinstance(moment, bool) or not isinstance(moment, int | float):
+    if isinstance(moment, bool) or not isinstance(moment, Real):
         raise TypeError(
             f"{name} must be a fraction of the run (float) or a step (int), got {moment!r} of type "
             f"{type(moment).__name__}"
         )
-    if isinstance(moment, int):
+    if isinstance(moment, Integral):
         if moment < 0:
             raise ValueError(f"{name} must not be negative, got step {moment}")
-        return moment
+        return int(moment)
     if not 0.0 <= moment <= 1.0:
         raise ValueError(
             f"{name} as a fraction of the run must lie between 0.0 and 1.0, got {moment!r} "
@@ -95,18 +96,24 @@ def step_of(moment: float, total_steps: int, name: str) -> int:
     return int(moment * total_steps + 0.5)
 
 
+def check_ramp(ramp: str | Ramp) -> None:
+    """Raise if `ramp` is neither a known name nor a function."""
+    if isinstance(ramp, str):
+        _ = RAMPS[ramp]
+    elif not callable(ramp):
+        raise TypeError(f"ramp must be a name ({', '.join(RAMPS)}) or a function of the step, got {ramp!r}")
+
+
 def resolve_ramp(ramp: str | Ramp, *, sparsity: float, start: int, end: int, total_steps: int) -> Ramp:
     """Return `ramp` as a function of the step, after checking that it reaches `sparsity` within the run."""
+    check_ramp(ramp)
     if isinstance(ramp, str):
-        make = RAMPS[ramp]
         if ramp != "constant" and end <= start:
             raise ValueError(
                 f"the {ramp} ramp has no step to rise in: it starts at step {start} and ends at step {end} of "
                 f"{total_steps}; give more total_steps, or a later end"
             )
-        ramp = make(sparsity, start, end)
-    elif not callable(ramp):
-        raise TypeError(f"ramp must be a name ({', '.join(RAMPS)}) or a function of the step, got {ramp!r}")
+        ramp = RAMPS[ramp](sparsity, start, end)
     reached = ramp(total_steps)
     if reached != sparsity:
         where = f"ends at step {end} but the run stops" if end > total_steps else "has not reached the target"

@@ -5,6 +5,7 @@ from typing import Any
 
 import torch
 from torch import nn
+from torch.optim import Optimizer
 
 from ..measure import Report
 from .allocations import Allocation
@@ -12,12 +13,12 @@ from .conductor import Conductor
 from .errors import TargetMissedError
 from .inspection import CollapseWatch, count, require_numbers
 from .layers import Layer, Layers, named_weights
-from .method import Method
-from .operators import hard
+from .method import HardThreshold, Method
 from .ramps import Ramp
 from .reporting import build_report
 from .selection import quota
 from .shards import local
+from .writing import break_ties, write_sparse
 
 __all__ = ["Sparsifier"]
 
@@ -39,14 +40,15 @@ class Sparsifier:
         self._conductor = conductor
         self._watch = watch
         self._is_detached = False
+        self._last_step = 0
         conductor.on_step = self._after_step
 
     # ---------------------------------------------------------------- questions
 
     @property
     def step(self) -> int:
-        """How many optimizer steps have been counted."""
-        return self._conductor.step
+        """How many optimizer steps have been counted (until finalized or detached)."""
+        return self._conductor.step if self.is_attached else self._last_step
 
     @property
     def sparsity(self) -> float:
@@ -71,7 +73,14 @@ class Sparsifier:
     @property
     def at_target(self) -> bool:
         """Whether the target is reached: from then on a checkpoint may count as the best."""
+        if self.is_frozen:
+            return not self._shortfalls()  # the ramp goes on, the masks do not
         return self._conductor.plan.reached(self.step)
+
+    @property
+    def optimizers(self) -> list[Optimizer]:
+        """The optimizers whose steps it follows."""
+        return self._conductor.optimizers
 
     @property
     def is_attached(self) -> bool:
@@ -137,6 +146,7 @@ class Sparsifier:
             conductor.refresh()  # optimizers that step at different rates leave the others' weights a step behind
         self._require_target()
         self._watch.look(list(self.layers), self.step, is_last=True)
+        self._last_step = self.step
         conductor.unhook()
         conductor.forget()
         self.is_finalized = True
@@ -147,8 +157,10 @@ class Sparsifier:
         """Put the raw weights back into the model (unless finalized) and remove every hook. Idempotent."""
         if self.is_attached:
             self._conductor.settle()
+            self._last_step = self.step
             self._conductor.restore_raw()
             self._conductor.forget()
+            self._conductor.cuts.clear()
         self._conductor.unhook()
         self._is_detached = True
 
@@ -166,12 +178,11 @@ class Sparsifier:
                 f"the other model has no weight {', '.join(map(repr, missing[:5]))}: it is no copy of this one"
             )
         twins = [Layer(x.name, others[x.name], x.kind, x.filters, x.shards, x.sparsity) for x in self.layers]
-        raws = [local(twin.parameter.detach()) for twin in twins]
+        raws = [local(twin.parameter.detach()).clone() for twin in twins]
         cuts = self._conductor.plan.cuts(twins, raws, self.step)
-        for raw, cut in zip(raws, cuts, strict=True):
-            if cut is not None:
-                threshold = cut.threshold
-                raw.copy_(hard(raw, threshold.to(raw) if isinstance(threshold, torch.Tensor) else threshold))
+        for twin, raw, cut in zip(twins, raws, cuts, strict=True):
+            write_sparse(HardThreshold(), twin, cut, raw, fresh=False)
+        break_ties(twins, cuts, raws)
         return sum(count(twin).zeros for twin in twins) / sum(twin.weights for twin in twins)
 
     def _require_attached(self, what: str) -> None:
@@ -181,31 +192,37 @@ class Sparsifier:
                 f"cannot {what}: this sparsifier is {state}; call sparsify or keep_mask for a new one"
             )
 
-    def _require_target(self) -> None:
+    def _shortfalls(self) -> list[str]:
+        """Say where fewer weights are zero than the target asks for."""
         plan, layers = self._conductor.plan, list(self.layers)
         found = {layer.name: count(layer).zeros for layer in layers}
         common = [layer for layer in layers if layer.sparsity is None]
         zeros, asked = sum(found[layer.name] for layer in common), plan.zeros_asked(layers)
         total = sum(layer.weights for layer in common)
-        why = []
+        short = []
         if zeros < asked:
-            why.append(
-                f"{zeros:,} of {total:,} weights are zero, a sparsity of {zeros / total:.6f}; {asked:,} were asked for"
-            )
+            share = f"{zeros:,} of {total:,} weights are zero, a sparsity of {zeros / total:.6f}"
+            short.append(f"{share}; {asked:,} were asked for")
         for layer in layers:
             own = 0 if layer.sparsity is None else quota(layer.weights, layer.sparsity).zeros
             if found[layer.name] < own:
-                why.append(f"layer {layer.name!r} has {found[layer.name]:,} zeros, {own:,} were asked for")
+                short.append(f"layer {layer.name!r} has {found[layer.name]:,} zeros, {own:,} were asked for")
+        return short
+
+    def _require_target(self) -> None:
+        why = self._shortfalls()
         if not why:
             return
-        never = [layer.name for layer in layers if not self._conductor.store.has_joined(layer)]
-        if not self.at_target:
+        never = [layer.name for layer in self.layers if not self._conductor.store.has_joined(layer)]
+        if self.is_frozen:
+            why.append("the masks were frozen before the target was reached: freeze later")
+        elif not self.at_target:
             why.append(
                 f"training stopped at step {self.step}, before the ramp's end: train longer or lower total_steps"
             )
         elif never:
             why.append(f"no gradient ever reached {', '.join(map(repr, never[:5]))}: exclude such layers")
-        raise TargetMissedError(f"target sparsity {plan.sparsity} was missed: " + "; ".join(why))
+        raise TargetMissedError(f"target sparsity {self.sparsity} was missed: " + "; ".join(why))
 
     def _after_step(self, step: int) -> None:
         if step % LOOK_EVERY == 0:

@@ -1,5 +1,7 @@
 """What a call of `optimizer.step` brings along: a closure, a scaler's verdict, or no real step at all."""
 
+import sys
+from types import FrameType
 from typing import Any
 
 import torch
@@ -7,7 +9,9 @@ from torch.optim import Optimizer
 
 from .shards import local
 
-__all__ = ["found_inf", "is_initialisation", "run_closure_once"]
+__all__ = ["call_of_step", "found_inf", "is_initialisation", "is_running", "run_closure_once"]
+
+_WRAPPER_FILE = Optimizer.profile_hook_step.__code__.co_filename
 
 
 def run_closure_once(args: Any, kwargs: Any) -> tuple[Any, Any]:
@@ -46,3 +50,19 @@ def is_initialisation(optimizer: Optimizer) -> bool:
         return False
     grads = [p.grad for group in optimizer.param_groups for p in group["params"] if p.grad is not None]
     return all(not bool(local(grad).any()) for grad in grads)
+
+
+def call_of_step() -> FrameType | None:
+    """Return the frame of torch's wrapper around `optimizer.step` that calls us."""
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None and frame.f_code.co_filename != _WRAPPER_FILE:
+        frame = frame.f_back
+    return frame
+
+
+def is_running(call: FrameType) -> bool:
+    """Tell whether `call` is on the stack: not so if an exception ended it."""
+    frame: FrameType | None = sys._getframe(1)
+    while frame is not None and frame is not call:
+        frame = frame.f_back
+    return frame is call

@@ -18,7 +18,7 @@ from .errors import CheckpointError
 from .layers import Layer
 from .shards import local
 
-__all__ = ["KEYS", "STEP_KEY", "Store", "check_loadable", "read_step", "write_step"]
+__all__ = ["KEYS", "STEP_KEY", "Store", "check_loadable", "check_state", "read_step", "write_step"]
 
 STEP_KEY = "st3_step"
 KEYS = ("raw", "mask")
@@ -103,12 +103,12 @@ class Store:
         else:
             self._waiting[layer.name] = tensor
 
-    def drop(self, layer: Layer) -> None:
-        """Forget the layer's tensor."""
+    def drop(self, layer: Layer, key: str | None = None) -> None:
+        """Forget the layer's tensor (or one under another key)."""
         self._waiting.pop(layer.name, None)
         state = self.owner(layer).state
         if layer.parameter in state:
-            state[layer.parameter].pop(self.key, None)
+            state[layer.parameter].pop(key or self.key, None)
 
     def remember(self, layer: Layer, tensor: Tensor) -> None:
         """Note the versions of parameter and tensor as we leave them."""
@@ -152,8 +152,25 @@ def check_loadable(
                     f"this optimizer state holds no raw weight for layer {layer.name!r}: the checkpoint was saved "
                     f"without st3 or with other layers sparsified; use the same include and exclude"
                 )
-        elif tuple(tensor.shape) != layer.shape:
-            raise CheckpointError(
-                f"the checkpoint's raw weight of layer {layer.name!r} has shape {tuple(tensor.shape)}, the model's is "
-                f"{layer.shape}: this is a checkpoint of another model"
-            )
+        else:
+            _check_shape(layer, tensor)
+
+
+def check_state(layers: Sequence[Layer], owners: Mapping[str, Optimizer]) -> bool:
+    """Tell whether the optimizers hold tensors of ours for these layers; raise if they belong to another model."""
+    found = False
+    for layer in layers:
+        state = owners[layer.name].state.get(layer.parameter, {})
+        for key in KEYS:
+            if key in state:
+                _check_shape(layer, state[key])
+                found = True
+    return found
+
+
+def _check_shape(layer: Layer, tensor: Tensor) -> None:
+    if tuple(tensor.shape) != layer.shape:
+        raise CheckpointError(
+            f"the checkpoint's raw weight of layer {layer.name!r} has shape {tuple(tensor.shape)}, the model's is "
+            f"{layer.shape}: this is a checkpoint of another model"
+        )

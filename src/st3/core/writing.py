@@ -16,7 +16,7 @@ from .method import ThresholdMethod
 from .selection import Scalar
 from .shards import local
 
-__all__ = ["HALF", "break_ties", "write_sparse"]
+__all__ = ["break_ties", "tied_at_cut", "write_sparse"]
 
 PIECE = 1 << 17  # weights per piece: raw, sparse and scratch fit the second-level cache
 HALF = (torch.bfloat16, torch.float16)
@@ -85,6 +85,13 @@ def _below_ties(cut: Cut, threshold: Scalar) -> Scalar:
     return threshold * _BELOW if surplus > 0 else threshold
 
 
+def tied_at_cut(cut: Cut | None, raw: Tensor) -> Tensor:
+    """Return which half-precision weights lie at the threshold itself, where position decides."""
+    if cut is None or cut.selected is None or raw.dtype not in HALF:
+        return torch.zeros_like(raw, dtype=torch.bool)
+    return raw.float().abs() * cut.factor == cut.selected.low
+
+
 def break_ties(layers: Sequence[Layer], cuts: Sequence[Cut | None], raws: Sequence[Tensor]) -> None:
     """Zero all but the first `surplus` half-precision weights that are tied at the threshold of their pool."""
     seen: dict[int, Tensor] = {}
@@ -94,13 +101,14 @@ def break_ties(layers: Sequence[Layer], cuts: Sequence[Cut | None], raws: Sequen
         selected = cut.selected
         if not isinstance(selected.surplus, Tensor) and selected.surplus == 0:
             continue
-        score = raw.float().abs()
-        tied = (score * cut.factor if cut.factor != 1.0 else score) == selected.low
+        tied = tied_at_cut(cut, raw)
         before = seen.get(id(selected), torch.zeros((), dtype=torch.int64, device=raw.device))
         position = before + tied.flatten().cumsum(0).view_as(tied)
         spared = (
             0 if layer.shards.counts else selected.surplus
         )  # sharded: no order among processes, all ties go
         sparse = local(layer.parameter.detach())
-        sparse.masked_fill_(tied & (position > spared), 0.0)
+        sparse.masked_fill_(
+            (raw.float().abs() * cut.factor < selected.low) | (tied & (position > spared)), 0.0
+        )
         seen[id(selected)] = before + tied.sum()

@@ -1,0 +1,279 @@
+"""What every registered method must do, whoever wrote it: trained on a tiny network through `st3.sparsify`."""
+
+import copy
+import math
+import sys
+
+import pytest
+import torch
+from torch import nn
+
+import st3
+from st3.core.allocations import ALLOCATIONS
+from st3.core.method import METHODS
+from st3.core.ramps import RAMPS
+
+LAYERS = ("conv1", "depthwise", "conv2", "fc")  # 108 + 54 + 432 + 32 weights
+WEIGHTS = 626
+STEPS = 24
+
+# Every method as registered, and other settings of those that have some.
+SETTINGS = [METHODS[name]() for name in METHODS] + [
+    st3.ST3(soft=False, rescale=False),
+    st3.ST3(soft=False),
+    st3.ST3(rescale=False),
+    st3.ST3(straight_through=False),
+    st3.ST3(rescale=False, straight_through=False),
+    st3.ST3(exact_rescale=True),
+    st3.Feather(power=2.0, theta=0.25),
+]
+every_method = pytest.mark.parametrize("method", list(METHODS))
+every_setting = pytest.mark.parametrize("method", SETTINGS, ids=str)
+
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.conv1 = nn.Conv2d(2, 6, 3, bias=False)
+        self.bn1 = nn.BatchNorm2d(6)
+        self.depthwise = nn.Conv2d(6, 6, 3, padding=1, groups=6, bias=False)
+        self.conv2 = nn.Conv2d(6, 8, 3, bias=False)
+        self.bn2 = nn.BatchNorm2d(8)
+        self.fc = nn.Linear(8, 4)
+
+    def forward(self, x):
+        x = self.depthwise(self.bn1(self.conv1(x)).relu())
+        return self.fc(self.bn2(self.conv2(x)).relu().mean((2, 3)))
+
+
+def data():
+    """64 pictures of four kinds: in each, another corner of both channels is bright."""
+    generator = torch.Generator().manual_seed(0)
+    kinds = torch.arange(64) % 4
+    pictures = 0.5 * torch.randn(64, 2, 7, 7, generator=generator)
+    for picture, kind in zip(pictures, kinds.tolist(), strict=True):
+        row, column = divmod(kind, 2)
+        picture[:, 3 * row : 3 * row + 4, 3 * column : 3 * column + 4] += 1.0
+    return pictures, kinds
+
+
+PICTURES, KINDS = data()
+
+
+def build(*, lr=0.05):
+    torch.manual_seed(0)
+    model = Net()
+    return model, torch.optim.SGD(model.parameters(), lr=lr, momentum=0.9, weight_decay=1e-4)
+
+
+def train(model, optimizer, steps=STEPS):
+    """Run an ordinary loop; return the losses."""
+    losses = []
+    for _ in range(steps):
+        loss = nn.functional.cross_entropy(model(PICTURES), KINDS)
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        losses.append(loss.item())
+    return losses
+
+
+def run(method, *, sparsity=0.9, steps=STEPS, **choice):
+    """Train sparsely to the end; return model and sparsifier."""
+    model, optimizer = build()
+    sparsifier = st3.sparsify(model, optimizer, sparsity=sparsity, total_steps=steps, method=method, **choice)
+    train(model, optimizer, steps)
+    return model, sparsifier
+
+
+def zeros(model):
+    return {name: int((model.get_submodule(name).weight == 0).sum()) for name in LAYERS}
+
+
+def same(first, second):
+    other = second.state_dict()
+    return all(torch.equal(value, other.pop(key)) for key, value in first.state_dict().items()) and not other
+
+
+# ---------------------------------------------------------------- the target
+
+
+@every_method
+@pytest.mark.parametrize("allocation", list(ALLOCATIONS))
+@pytest.mark.parametrize("ramp", list(RAMPS))
+def test_it_reaches_the_target_counted_in_weights(method, allocation, ramp):
+    model, sparsifier = run(method, allocation=allocation, ramp=ramp)
+    assert sum(zeros(model).values()) == math.floor((WEIGHTS - 1) * 0.9) + 1
+    assert sparsifier.at_target
+    sparsifier.finalize()  # counts itself, and raises if it is not satisfied
+
+
+@every_setting
+@pytest.mark.parametrize("sparsity", [0.1, 0.5, 0.95])
+def test_it_hits_any_target_exactly(method, sparsity):
+    model, _ = run(method, sparsity=sparsity, steps=6)
+    assert sum(zeros(model).values()) == math.floor((WEIGHTS - 1) * sparsity) + 1
+
+
+@every_method
+def test_it_has_as_many_zeros_as_the_ramp_asks_for_after_every_step(method):
+    model, optimizer = build()
+    sparsifier = st3.sparsify(model, optimizer, sparsity=0.9, total_steps=12, start=2, end=8, method=method)
+    found = [sum(zeros(model).values())]
+    for _ in range(12):
+        train(model, optimizer, 1)
+        found.append(sum(zeros(model).values()))
+    asked = [sparsifier.ramp(step) for step in range(13)]
+    assert found == [math.floor((WEIGHTS - 1) * s) + 1 if s else 0 for s in asked]
+    assert found[:4] == [0, 0, 0, found[3]]
+    assert found[8:] == [563] * 5
+
+
+@every_setting
+def test_at_sparsity_zero_it_is_training_without_us_bit_for_bit(method):
+    plain, optimizer = build()
+    losses = train(plain, optimizer, 10)
+    model, optimizer = build()
+    st3.sparsify(model, optimizer, sparsity=0.0, total_steps=10, method=method)
+    assert train(model, optimizer, 10) == losses
+    assert same(model, plain)
+
+
+@every_setting
+@pytest.mark.filterwarnings("ignore::st3.LayerCollapseWarning")
+def test_it_stays_finite_when_a_single_weight_is_left(method):
+    model, sparsifier = run(method, sparsity=0.999, steps=40)
+    assert sum(zeros(model).values()) == WEIGHTS - 1
+    assert all(bool(torch.isfinite(value).all()) for value in model.state_dict().values())
+    assert all(bool(torch.isfinite(p.grad).all()) for p in model.parameters() if p.grad is not None)
+    sparsifier.detach()
+    assert all(bool(torch.isfinite(p).all()) for p in model.parameters())  # the raw weights as well
+
+
+@every_method
+def test_the_loss_falls_although_four_of_five_weights_go(method):
+    model, optimizer = build()
+    st3.sparsify(model, optimizer, sparsity=0.8, total_steps=60, method=method)
+    losses = train(model, optimizer, 60)
+    assert losses[0] > 1.2  # four kinds: log 4 = 1.39
+    assert sum(losses[-5:]) / 5 < 0.1
+
+
+# ---------------------------------------------------------------- what it leaves behind
+
+
+@every_setting
+def test_outputs_are_the_same_after_finalize(method):
+    model, sparsifier = run(method)
+    model.eval()
+    before, weights = model(PICTURES), copy.deepcopy(model.state_dict())
+    assert sparsifier.finalize() is model
+    assert torch.equal(model(PICTURES), before)
+    assert all(torch.equal(weights[key], value) for key, value in model.state_dict().items())
+
+
+@every_setting
+def test_finalize_leaves_a_plain_model_and_an_optimizer_without_our_keys(method):
+    model, optimizer = build()
+    sparsifier = st3.sparsify(model, optimizer, sparsity=0.9, total_steps=STEPS, method=method)
+    train(model, optimizer)
+    sparsifier.finalize()
+    assert type(model) is Net
+    assert list(model.state_dict()) == list(Net().state_dict())
+    assert {key for state in optimizer.state.values() for key in state} == {"momentum_buffer"}
+    assert all("st3_step" not in group for group in optimizer.param_groups)
+
+
+@every_setting
+def test_it_touches_only_the_layers_it_was_given(method):
+    """With a learning rate of 0 nothing moves but what the sparsifier writes."""
+    model, optimizer = build(lr=0.0)
+    before = {name: p.detach().clone() for name, p in model.named_parameters()}
+    excluded = ["fc", "depthwise"]
+    st3.sparsify(
+        model, optimizer, sparsity=0.9, total_steps=4, start=0, end=1, method=method, exclude=excluded
+    )
+    train(model, optimizer, 4)
+    changed = {name for name, p in model.named_parameters() if not torch.equal(p, before[name])}
+    assert changed == {"conv1.weight", "conv2.weight"}
+    held = {name for name, p in model.named_parameters() if {"raw", "mask"} & optimizer.state[p].keys()}
+    assert held == changed
+
+
+@every_setting
+def test_zeros_are_exactly_zero_and_parameters_stay_the_same_objects(method):
+    model, optimizer = build()
+    parameters = list(model.parameters())
+    st3.sparsify(model, optimizer, sparsity=0.9, total_steps=STEPS, method=method)
+    train(model, optimizer)
+    assert all(a is b for a, b in zip(parameters, model.parameters(), strict=True))
+    small = sum(int(((p != 0) & (p.abs() < 1e-12)).sum()) for p in parameters)
+    assert small == 0
+
+
+# ---------------------------------------------------------------- again and again
+
+
+@every_setting
+def test_two_runs_are_the_same_run(method):
+    assert same(run(method)[0], run(method)[0])
+
+
+@every_setting
+def test_evaluation_changes_nothing_and_repeats(method):
+    model, _ = run(method, steps=10)
+    weights = copy.deepcopy(model.state_dict())
+    model.eval()
+    assert torch.equal(model(PICTURES), model(PICTURES))
+    assert all(torch.equal(weights[key], value) for key, value in model.state_dict().items())
+
+
+@every_setting
+def test_a_copy_of_the_model_in_mid_training_is_plain_sparse_and_on_its_own(method):
+    model, optimizer = build()
+    st3.sparsify(model, optimizer, sparsity=0.9, total_steps=STEPS, method=method)
+    train(model, optimizer, 14)
+    twin = copy.deepcopy(model)
+    assert same(twin, model)
+    snapshot = copy.deepcopy(model.state_dict())
+    train(model, optimizer, 2)
+    assert all(torch.equal(snapshot[key], value) for key, value in twin.state_dict().items())
+
+    other = Net()
+    other.load_state_dict(snapshot)
+    for net in (twin, other):  # gradients of the copy are those of a network that never met us
+        nn.functional.cross_entropy(net(PICTURES), KINDS).backward()
+    for a, b in zip(twin.parameters(), other.parameters(), strict=True):
+        assert torch.equal(a.grad, b.grad)
+
+
+@every_setting
+def test_it_prints_as_the_call_that_made_it(method):
+    again = eval(repr(method), vars(sys.modules[type(method).__module__]).copy())
+    assert again == method
+    assert hash(again) == hash(method)
+
+
+@every_setting
+def test_its_settings_cannot_be_changed_in_mid_training(method):
+    field = next(iter(type(method).__dataclass_fields__))
+    with pytest.raises(AttributeError):
+        setattr(method, field, getattr(method, field))
+
+
+@every_method
+def test_the_name_and_the_object_are_the_same_method(method):
+    assert same(run(method, steps=8)[0], run(METHODS[method](), steps=8)[0])
+
+
+@every_method
+def test_channels_last_weights_are_zeroed_like_contiguous_ones(method):
+    results = []
+    for memory_format in (torch.contiguous_format, torch.channels_last):
+        model, optimizer = build()
+        model = model.to(memory_format=memory_format)
+        st3.sparsify(model, optimizer, sparsity=0.9, total_steps=1, ramp="constant", start=0, method=method)
+        results.append([p.detach() for p in model.parameters()])
+    for contiguous, channels_last in zip(*results, strict=True):
+        assert torch.equal(contiguous == 0, channels_last == 0)
+        torch.testing.assert_close(contiguous, channels_last, rtol=1e-6, atol=0)  # sums in another order
