@@ -33,7 +33,13 @@ __all__ = ["on_ranks"]
 
 TIMEOUT = 60.0  # seconds for one test on all ranks; the machine may be busy
 GRACE = 3.0  # seconds that the other ranks get to fail as well, once one has
-PRELOAD = ["pytest", "st3", "torch._dynamo", "torch.distributed.fsdp", "torch.distributed.checkpoint.state_dict"]
+PRELOAD = [
+    "pytest",
+    "st3",
+    "torch._dynamo",
+    "torch.distributed.fsdp",
+    "torch.distributed.checkpoint.state_dict",
+]
 
 ROOT = str(Path(__file__).resolve().parents[1])
 if ROOT not in sys.path:  # the processes find the test modules by name
@@ -82,7 +88,8 @@ def _run(count: int, module: str, test: str, arguments: dict[str, Any]) -> None:
             for process in processes:
                 process.kill()
                 process.join()
-    failures = [f"rank {rank}:\n{text}" for rank, text in answers.items() if text]  # the first to fail comes first
+    # In the order in which they came: the first to fail is the cause, the others may only have missed it.
+    failures = [f"rank {rank}:\n{text}" for rank, text in answers.items() if text]
     silent = [str(rank) for rank in range(count) if rank not in answers]
     if silent:
         failures.append(f"nothing was heard from rank {', '.join(silent)}")
@@ -113,7 +120,13 @@ def _collect(pipes: list[Connection]) -> dict[int, str | None]:
 
 
 def _be_a_rank(
-    rank: int, count: int, meeting_point: str, pipe: Connection, module: str, test: str, arguments: dict[str, Any]
+    rank: int,
+    count: int,
+    meeting_point: str,
+    pipe: Connection,
+    module: str,
+    test: str,
+    arguments: dict[str, Any],
 ) -> None:
     threading.Thread(target=_end_with_parent, daemon=True).start()
     os.environ.update(RANK=str(rank), WORLD_SIZE=str(count), LOCAL_RANK=str(rank))
@@ -126,10 +139,12 @@ def _be_a_rank(
         torch.set_num_threads(1)
         torch.manual_seed(0)
         patience = datetime.timedelta(seconds=TIMEOUT)
-        dist.init_process_group("gloo", init_method=meeting_point, rank=rank, world_size=count, timeout=patience)
+        place = {"rank": rank, "world_size": count}
+        dist.init_process_group("gloo", init_method=meeting_point, timeout=patience, **place)
         with warnings.catch_warnings():
             warnings.simplefilter("error")
-            warnings.simplefilter("ignore", st3.LayerCollapseWarning)  # networks as small as in tests lose filters
+            # Networks as small as in tests lose filters.
+            warnings.simplefilter("ignore", st3.LayerCollapseWarning)
             getattr(importlib.import_module(module), test).body(**arguments)
         dist.barrier()
         answer = None

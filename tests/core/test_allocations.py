@@ -651,7 +651,7 @@ def test_multiply_adds_of_lamp_on_gaussian_weights(network, name, sparsity, publ
         ([1.2, 2.7, 3.4], 7, [10, 2, 10], [1, 2, 4]),  # ... unless its layer has no more
         ([5.0, 5.0], 10, [10, 3], [7, 3]),
         ([0.0, 0.0], 0, [5, 5], [0, 0]),
-        ([9.0, 9.0], 3, [9, 9], [1, 2]),
+        ([9.0, 9.0], 3, [9, 9], [2, 1]),
         ([0.3], 1, [1], [1]),
     ],
 )

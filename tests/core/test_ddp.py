@@ -9,15 +9,17 @@ from typing import Any
 import pytest
 import torch
 import torch.distributed as dist
+from tests.processes import on_ranks
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel as DDP
 
 import st3
-from tests.processes import on_ranks
 
 BATCH = 8  # pictures per rank and step
 SETTINGS = {"sparsity": 0.9, "total_steps": 30, "start": 2, "end": 24}
-METHODS = pytest.mark.parametrize("method", [st3.ST3(), st3.ST3(straight_through=False)], ids=["ST3", "no-STE"])
+METHODS = pytest.mark.parametrize(
+    "method", [st3.ST3(), st3.ST3(straight_through=False)], ids=["ST3", "no-STE"]
+)
 
 
 def network(dtype: torch.dtype = torch.float32, seed: int = 0) -> nn.Module:
@@ -69,10 +71,12 @@ def raws(sparsifier: st3.Sparsifier, optimizer: torch.optim.Optimizer) -> dict[s
 def require_equal_on_all_ranks(what: Any, where: str) -> None:
     flat = hashlib.sha256()
     for name, value in what.items():
-        flat.update(name.encode())
-        flat.update(
-            value.detach().contiguous().numpy().tobytes() if isinstance(value, Tensor) else repr(value).encode()
+        exact = (
+            value.detach().contiguous().numpy().tobytes()
+            if isinstance(value, Tensor)
+            else repr(value).encode()
         )
+        flat.update(name.encode() + exact)
     digests: list[Any] = [None] * dist.get_world_size()
     dist.all_gather_object(digests, flat.hexdigest())
     assert len(set(digests)) == 1, f"the ranks differ: {where}"
@@ -223,7 +227,7 @@ def test_attached_before_wrapping_and_sparse_already_a_rank_that_got_other_weigh
     pictures, labels = share(batch(0))
     nn.functional.cross_entropy(wrapped(pictures), labels).backward()
     before = copy.deepcopy(model.state_dict())
-    if dist.get_rank() == 0:  # its own weights were sent around: nothing is wrong here, until it misses the others
+    if dist.get_rank() == 0:  # sent its own weights around: nothing is wrong here, until it misses the others
         optimizer.step()
         return
     with pytest.raises(st3.WeightsReplacedError, match=r"layer '0\.weight'.*sparsify after wrapping"):

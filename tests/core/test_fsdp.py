@@ -7,15 +7,9 @@ from typing import Any
 import pytest
 import torch
 import torch.distributed as dist
-from torch import Tensor, nn
-from torch.distributed.device_mesh import init_device_mesh
-from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
-from torch.distributed.tensor import Shard, distribute_tensor
-
-import st3
-from tests.core.test_sharded_selection import Collectives
 from tests.distributed.sharded import (
     OPTIMIZERS,
+    Collectives,
     Conv1D,
     adamw,
     backward,
@@ -26,21 +20,29 @@ from tests.distributed.sharded import (
     require_same_bits,
     rows_network,
     sgd,
-    share,
     sharded,
+    share,
     weights,
     whole,
     zeros_asked,
 )
 from tests.processes import on_ranks
+from torch import Tensor, nn
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
+from torch.distributed.tensor import Shard, distribute_tensor
+
+import st3
 
 RAMP = {"sparsity": 0.9, "total_steps": 8, "start": 1, "end": 6}
 STEPS = range(8)
 NOW = {"sparsity": 0.9, "total_steps": 3, "start": 0, "ramp": "constant"}
-ALLOCATIONS = pytest.mark.parametrize("allocation", ["global", "sigma", "uniform", "erk"])
+ALLOCATIONS = ("global", "sigma", "uniform", "erk")
 
 
-def thresholds_alone(network: Any, raw: dict[str, Tensor], sparsity: float, **settings: Any) -> dict[str, float]:
+def thresholds_alone(
+    network: Any, raw: dict[str, Tensor], sparsity: float, **settings: Any
+) -> dict[str, float]:
     """Return the thresholds that a single process finds for these raw weights."""
     model = network(next(iter(raw.values())).dtype)
     for name, tensor in raw.items():
@@ -52,10 +54,13 @@ def thresholds_alone(network: Any, raw: dict[str, Tensor], sparsity: float, **se
 # -------------------------------------------------------------------- the numbers of one process
 
 
-@ALLOCATIONS
-@pytest.mark.parametrize("optimizer", OPTIMIZERS)
+@pytest.mark.parametrize(
+    ("allocation", "optimizer"), [*((allocation, "sgd") for allocation in ALLOCATIONS), ("global", "adamw")]
+)
 @on_ranks(2, 4)
-def test_with_one_batch_for_all_ranks_every_bit_is_that_of_one_process(allocation: str, optimizer: str) -> None:
+def test_with_one_batch_for_all_ranks_every_bit_is_that_of_one_process(
+    allocation: str, optimizer: str
+) -> None:
     alone = rows_network()
     together = sharded(copy.deepcopy(alone))
     optimizers = [OPTIMIZERS[optimizer](model) for model in (alone, together)]
@@ -68,23 +73,31 @@ def test_with_one_batch_for_all_ranks_every_bit_is_that_of_one_process(allocatio
         learn(together, optimizers[1], batch(step))
         when = f"after step {step + 1}"
         assert sparsifiers[1].thresholds == sparsifiers[0].thresholds, when
-        require_same_bits(raws(sparsifiers[1], optimizers[1]), raws(sparsifiers[0], optimizers[0]), f"raw {when}")
+        require_same_bits(
+            raws(sparsifiers[1], optimizers[1]), raws(sparsifiers[0], optimizers[0]), f"raw {when}"
+        )
         require_same_bits(weights(sparsifiers[1]), weights(sparsifiers[0]), when)
     assert sparsifiers[1].at_target
 
 
-@ALLOCATIONS
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
+@pytest.mark.parametrize(
+    ("allocation", "dtype"),
+    [*((allocation, torch.float32) for allocation in ALLOCATIONS), ("sigma", torch.float64)],
+    ids=str,
+)
 @on_ranks(2, 4)
-def test_thresholds_are_those_of_one_process_with_the_same_raw_weights(allocation: str, dtype: torch.dtype) -> None:
+def test_thresholds_are_those_of_one_process_with_the_same_raw_weights(
+    allocation: str, dtype: torch.dtype
+) -> None:
     model = sharded(crossed_network(dtype))
     optimizer = sgd(model)
     sparsifier = st3.sparsify(model, optimizer, allocation=allocation, **RAMP)
     for step in STEPS:
         learn(model, optimizer, share(batch(step, dtype)))
-        raw = raws(sparsifier, optimizer)
-        alone = thresholds_alone(crossed_network, raw, sparsifier.ramp(step + 1), allocation=allocation)
-        assert sparsifier.thresholds == alone, f"after step {step + 1}"
+        if step in (2, 4, 7):
+            raw = raws(sparsifier, optimizer)
+            alone = thresholds_alone(crossed_network, raw, sparsifier.ramp(step + 1), allocation=allocation)
+            assert sparsifier.thresholds == alone, f"after step {step + 1}"
 
 
 @pytest.mark.parametrize("method", [st3.ST3(), st3.ST3(straight_through=False)], ids=["ST3", "no-STE"])
@@ -107,7 +120,7 @@ def test_training_equals_one_process_with_the_same_global_batch(method: st3.ST3)
             assert torch.equal(mine[name] == 0, weight == 0), f"other masks in {name} after step {step + 1}"
 
 
-@on_ranks(2, 4)
+@on_ranks(4)
 def test_zeros_and_empty_filters_are_counted_over_all_ranks() -> None:
     model = sharded(crossed_network())
     optimizer = sgd(model)
@@ -118,7 +131,9 @@ def test_zeros_and_empty_filters_are_counted_over_all_ranks() -> None:
     total = sum(weight.numel() for weight in found.values())
     report = sparsifier.report()
     assert report.weights == total
-    assert report.zeros == sum(int((weight == 0).sum()) for weight in found.values()) == zeros_asked(total, 0.9)
+    assert (
+        report.zeros == sum(int((weight == 0).sum()) for weight in found.values()) == zeros_asked(total, 0.9)
+    )
     for row in report.rows:
         axis = 1 if row.name in ("up.weight", "mix.weight") else 0
         filters = found[row.name].transpose(0, axis).flatten(1)
@@ -139,7 +154,9 @@ def test_raw_weights_are_sharded_like_their_parameter(optimizer: str) -> None:
         assert raw.placements == layer.parameter.placements == (Shard(0),)
         assert raw.device_mesh == layer.parameter.device_mesh
         assert raw.to_local().shape == layer.parameter.to_local().shape
-        assert raw.to_local().data_ptr() != layer.parameter.to_local().data_ptr() or raw.to_local().numel() == 0
+        assert (
+            raw.to_local().data_ptr() != layer.parameter.to_local().data_ptr() or raw.to_local().numel() == 0
+        )
     held = sparsifier.layers["narrow"].parameter.to_local().shape[0]
     assert held == (0 if dist.get_rank() == 3 else 1)
 
@@ -159,7 +176,7 @@ def test_a_step_sends_counts_and_sums_of_filters_but_never_gathers() -> None:
         optimizer.zero_grad()
 
 
-@on_ranks(2, 4)
+@on_ranks(4)
 def test_every_layer_keeps_its_floor_of_weights() -> None:
     settings = {"allocation": "global", "min_weights": 7}
     model = sharded(crossed_network())
@@ -195,7 +212,9 @@ def test_lamp_is_refused_and_nothing_is_left_behind() -> None:
     model = sharded(rows_network())
     optimizer = sgd(model)
     groups = [dict(group) for group in optimizer.param_groups]
-    with pytest.raises(ValueError, match="allocation 'lamp' sorts every layer and cannot do that for sharded weights"):
+    with pytest.raises(
+        ValueError, match="allocation 'lamp' sorts every layer and cannot do that for sharded weights"
+    ):
         st3.sparsify(model, optimizer, allocation="lamp", **RAMP)
     assert [dict(group) for group in optimizer.param_groups] == groups
     learn(model, optimizer, share(batch(0)))
@@ -251,10 +270,13 @@ def test_the_filters_of_a_grouped_transposed_convolution_are_right_or_refused(ch
     alone = nn.ConvTranspose2d(channels, 6, 3, groups=2)
     together = fully_shard(copy.deepcopy(alone))
     reference = st3.sparsify(alone, sgd(alone), **NOW)
+    refusal = None
     try:
         sparsifier = st3.sparsify(together, sgd(together), **NOW)
-    except ValueError as refusal:
-        assert "'weight'" in str(refusal)
+    except ValueError as error:
+        refusal = str(error)
+    if refusal is not None:
+        assert "'weight'" in refusal
         return
     torch.testing.assert_close(weights(sparsifier), weights(reference))
     assert sparsifier.report().rows[0].empty_filters == reference.report().rows[0].empty_filters
@@ -292,7 +314,9 @@ def test_a_forward_pass_in_half_precision_sees_the_zeros() -> None:
 # -------------------------------------------------------------------- gradients
 
 
-def textbook(model: nn.Module, raw: dict[str, Tensor], threshold: float, pair: tuple[Tensor, Tensor]) -> dict[str, Tensor]:
+def textbook(
+    model: nn.Module, raw: dict[str, Tensor], threshold: float, pair: tuple[Tensor, Tensor]
+) -> dict[str, Tensor]:
     """Return autograd's gradient of the raw weights through scale * soft(raw), the scale a constant."""
     leaves = {name: tensor.clone().requires_grad_() for name, tensor in raw.items()}
     inputs = dict(model.named_parameters())
@@ -310,7 +334,7 @@ def textbook(model: nn.Module, raw: dict[str, Tensor], threshold: float, pair: t
 
 
 @pytest.mark.parametrize("by_hand", [True, False], ids=["map_gradients", "in-the-step"])
-@on_ranks(2, 4)
+@on_ranks(4)
 def test_without_straight_through_the_raw_weights_get_the_textbook_gradient(by_hand: bool) -> None:
     alone = crossed_network(torch.float64)
     model = sharded(copy.deepcopy(alone))
@@ -418,7 +442,7 @@ def test_micro_batches_accumulated_without_reduction_count_as_one_step() -> None
 # -------------------------------------------------------------------- the life of a run
 
 
-@on_ranks(2, 4)
+@on_ranks(4)
 def test_a_report_lists_every_layer_and_says_that_macs_are_not_counted() -> None:
     model = sharded(crossed_network())
     sparsifier = st3.sparsify(model, sgd(model), **NOW)
@@ -431,7 +455,7 @@ def test_a_report_lists_every_layer_and_says_that_macs_are_not_counted() -> None
     assert "narrow.weight" in repr(sparsifier)
 
 
-@on_ranks(2, 4)
+@on_ranks(4)
 def test_finalize_counts_lets_go_and_guards_the_zeros() -> None:
     model = sharded(crossed_network())
     optimizer = sgd(model)
@@ -456,7 +480,7 @@ def test_finalize_counts_lets_go_and_guards_the_zeros() -> None:
 
 
 @pytest.mark.parametrize("optimizer", OPTIMIZERS)
-@on_ranks(2, 4)
+@on_ranks(4)
 def test_frozen_masks_stay_as_they_are_while_active_weights_train(optimizer: str) -> None:
     model = sharded(crossed_network())
     its_optimizer = OPTIMIZERS[optimizer](model)
@@ -476,7 +500,7 @@ def test_frozen_masks_stay_as_they_are_while_active_weights_train(optimizer: str
     sparsifier.finalize()
 
 
-@on_ranks(2, 4)
+@on_ranks(4)
 def test_detach_puts_the_raw_weights_back_on_every_rank() -> None:
     model = sharded(crossed_network())
     optimizer = sgd(model)
@@ -511,7 +535,9 @@ def test_a_layer_that_lost_its_last_weight_is_reported_on_every_rank() -> None:
     st3.sparsify(model, optimizer, **{**NOW, "total_steps": 20})
     for step in range(19):
         learn(model, optimizer, share(batch(step)))
-    with pytest.warns(st3.LayerCollapseWarning, match=r"layer '2\.weight' has no active weight left at step 20"):
+    with pytest.warns(
+        st3.LayerCollapseWarning, match=r"layer '2\.weight' has no active weight left at step 20"
+    ):
         learn(model, optimizer, share(batch(20)))
 
 
@@ -523,7 +549,9 @@ def test_an_optimizer_built_before_sharding_is_refused() -> None:
     model = rows_network()
     optimizer = sgd(model)
     sharded(model)
-    with pytest.raises(ValueError, match=r"the optimizer does not own .*'0\.weight'.*after the model is complete and wrapped"):
+    with pytest.raises(
+        ValueError, match=r"the optimizer does not own .*after the model is complete and wrapped"
+    ):
         st3.sparsify(model, optimizer, **RAMP)
 
 

@@ -1,5 +1,8 @@
 """One optimizer step: gradients are taken at the sparse weights and move the raw ones, whoever takes the step."""
 
+import contextlib
+import gc
+import weakref
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -489,6 +492,44 @@ def test_optimizers_may_step_at_different_rates() -> None:
     assert zeros(sparsifier.finalize()) == zeros_asked(model)
 
 
+@pytest.fixture
+def alone() -> Iterator[Any]:
+    """A mesh of this process only, on which tensors are sharded into one part."""
+    import torch.distributed as dist
+    from torch.distributed.device_mesh import init_device_mesh
+
+    dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+    yield init_device_mesh("cpu", (1,))
+    dist.destroy_process_group()
+
+
+@pytest.mark.distributed
+def test_gradients_of_sharded_weights_are_mapped_once_with_several_optimizers(alone: Any) -> None:
+    from torch.distributed.tensor import Shard, distribute_tensor
+
+    def raws_after_a_step(sharded: bool) -> list[Tensor]:
+        torch.manual_seed(0)
+        model = nn.Sequential(nn.Linear(6, 6, bias=False), nn.Linear(6, 6, bias=False))
+        grad = torch.full((6, 6), 0.01)
+        if sharded:
+            for layer in model:
+                layer.weight = nn.Parameter(distribute_tensor(layer.weight.detach(), alone, [Shard(0)]))
+        both = [torch.optim.SGD(layer.parameters(), lr=1.0) for layer in model]
+        sparsify(model, both, sparsity=0.5, ramp="constant", method=NOT_STRAIGHT)
+        for layer in model:  # no tensor hook is called for a sharded weight
+            if sharded:
+                layer.weight.grad = distribute_tensor(grad, alone, [Shard(0)])
+            else:
+                layer.weight.backward(grad)
+        for optimizer in both:
+            optimizer.step()
+        raws = [o.state[layer.weight]["raw"] for o, layer in zip(both, model, strict=True)]
+        return [raw.to_local() if sharded else raw for raw in raws]
+
+    for found, expected in zip(raws_after_a_step(True), raws_after_a_step(False), strict=True):
+        torch.testing.assert_close(found, expected)
+
+
 # ---------------------------------------------------------------- what counts as a step
 
 
@@ -821,6 +862,23 @@ def test_what_a_failed_step_has_already_updated_is_kept_in_the_raw_weights() -> 
     optimizer.zero_grad()
     train(model, optimizer, range(3, STEPS))
     sparsifier.finalize()
+
+
+def test_a_failed_step_keeps_nothing_of_its_caller_alive() -> None:
+    # What ran out of memory needs all of it for the next try.
+    model, optimizer, _ = failing()
+    optimizer.fail_after = 0
+    watched = []
+
+    def attempt() -> None:
+        activations = nn.Identity()
+        watched.append(weakref.ref(activations))
+        train(model, optimizer, 1)
+
+    with contextlib.suppress(MemoryError):
+        attempt()
+    gc.collect()
+    assert watched[0]() is None
 
 
 # ---------------------------------------------------------------- precisions and layouts

@@ -9,10 +9,26 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from torch.distributed.fsdp import fully_shard
 from torch.optim import Optimizer
+from torch.utils._python_dispatch import TorchDispatchMode
 
 import st3
 
 BATCH = 8  # pictures per rank and step
+
+
+class Collectives(TorchDispatchMode):
+    """Inside `with`, the names and the largest payload of all collectives."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.names: list[str] = []
+        self.largest = 0
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if "c10d" in func.namespace:
+            self.names.append(func.overloadpacket.__name__)
+            self.largest = max(self.largest, *(t.numel() for t in args[0]))
+        return func(*args, **(kwargs or {}))
 
 
 class Conv1D(nn.Module):

@@ -7,6 +7,21 @@ import pytest
 import torch
 import torch.distributed as dist
 import torch.distributed.checkpoint as dcp
+from tests.distributed.sharded import (
+    OPTIMIZERS,
+    batch,
+    crossed_network,
+    learn,
+    raws,
+    require_same_bits,
+    rows_network,
+    sgd,
+    sharded,
+    share,
+    weights,
+    zeros_asked,
+)
+from tests.processes import on_ranks
 from torch import nn
 from torch.distributed.checkpoint.format_utils import dcp_to_torch_save
 from torch.distributed.checkpoint.state_dict import (
@@ -20,21 +35,6 @@ from torch.distributed.device_mesh import DeviceMesh
 from torch.optim import Optimizer
 
 import st3
-from tests.distributed.sharded import (
-    OPTIMIZERS,
-    batch,
-    crossed_network,
-    learn,
-    raws,
-    require_same_bits,
-    rows_network,
-    sgd,
-    share,
-    sharded,
-    weights,
-    zeros_asked,
-)
-from tests.processes import on_ranks
 
 RAMP = {"sparsity": 0.9, "total_steps": 8, "start": 1, "end": 6}
 METHODS = {"ST3": st3.ST3(), "no-STE": st3.ST3(straight_through=False)}
@@ -56,8 +56,7 @@ def train(model: nn.Module, optimizer: Optimizer, first: int, last: int) -> None
         learn(model, optimizer, share(batch(step)))
 
 
-@pytest.mark.parametrize("method", METHODS)
-@pytest.mark.parametrize("optimizer", OPTIMIZERS)
+@pytest.mark.parametrize(("method", "optimizer"), [("ST3", "adamw"), ("no-STE", "sgd")])
 @on_ranks(2, 4)
 def test_a_freshly_attached_run_resumes_bit_for_bit(method: str, optimizer: str, tmp_path: Path) -> None:
     model = sharded(crossed_network())
@@ -80,7 +79,9 @@ def test_a_freshly_attached_run_resumes_bit_for_bit(method: str, optimizer: str,
         train(model, its_optimizer, step, step + 1)
         train(fresh, fresh_optimizer, step, step + 1)
         require_same_bits(weights(fresh_sparsifier), weights(sparsifier), f"after step {step + 1}")
-        require_same_bits(raws(fresh_sparsifier, fresh_optimizer), raws(sparsifier, its_optimizer), f"raw, {step + 1}")
+        require_same_bits(
+            raws(fresh_sparsifier, fresh_optimizer), raws(sparsifier, its_optimizer), f"raw, {step + 1}"
+        )
     fresh_sparsifier.finalize()
 
 
@@ -101,7 +102,7 @@ def test_the_empty_step_that_creates_an_optimizers_state_is_not_counted(optimize
     assert sparsifier.step == 1
 
 
-@on_ranks(2, 4)
+@on_ranks(4)
 def test_the_saved_model_is_sparse_and_the_saved_optimizer_holds_the_raw_weights(tmp_path: Path) -> None:
     model = sharded(crossed_network())
     optimizer = sgd(model)

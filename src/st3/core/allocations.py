@@ -7,7 +7,7 @@ exactly `quota.zeros` weights; only ties at a threshold can zero more.
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 import numpy as np
@@ -16,7 +16,7 @@ from torch import Tensor
 
 from ..registry import Registry
 from .layers import Layer
-from .selection import Hint, Quota, Scalar, Selected, select, threshold_between
+from .selection import Hint, Quota, Scalar, Selected, layer_thresholds, select, threshold_between
 from .shards import all_reduce
 from .shares import apportion, erk_densities, lamp_scores
 
@@ -60,11 +60,15 @@ class Pool:
     def weights(self) -> int:
         return sum(layer.weights for layer in self.layers)
 
-    def select(self, zeros: int, factors: Sequence[float] | None = None) -> Selected:
-        """Return the cut below which `zeros` of the pool's scores lie."""
+    def cut(self, quota: Quota, factors: Sequence[float] | None = None) -> "list[Cut]":
+        """Cut all layers at one score, |weight| * factor, at or below which `quota.zeros` of the pool's scores lie."""
         hint = self.hints.setdefault(tuple(layer.name for layer in self.layers), Hint())
         shards = [layer.shards for layer in self.layers]
-        return select(self.tensors, zeros, factors=factors, shards=shards, hint=hint)
+        selected = select(self.tensors, quota.zeros, factors=factors, shards=shards, hint=hint)
+        dtypes = [tensor.dtype for tensor in self.tensors]
+        common = torch.float64 if torch.float64 in dtypes else torch.float32
+        own = layer_thresholds(threshold_between(selected, quota.fraction, common), dtypes, factors)
+        return [Cut(t, selected, 1.0 if factors is None else factors[i]) for i, t in enumerate(own)]
 
     def part(self, indices: Sequence[int]) -> "Pool":
         """Return the pool of some of the layers; it shares the hints."""
@@ -83,9 +87,7 @@ class Global:
     def __call__(self, pool: Pool, quota: Quota) -> list[Cut | None]:
         if quota.zeros == 0:
             return [None] * len(pool.layers)
-        selected = pool.select(quota.zeros)
-        threshold = threshold_between(selected, quota.fraction, pool.tensors[0].dtype)
-        return [Cut(threshold, selected)] * len(pool.layers)
+        return [*pool.cut(quota)]
 
 
 @ALLOCATIONS.register("sigma")
@@ -115,13 +117,7 @@ class Sigma:
     def __call__(self, pool: Pool, quota: Quota) -> list[Cut | None]:
         if quota.zeros == 0:
             return [None] * len(pool.layers)
-        factors = [self.of(layer) for layer in pool.layers]
-        dtype = pool.tensors[0].dtype
-        selected = pool.select(quota.zeros, factors)
-        threshold = threshold_between(selected, quota.fraction, dtype)
-        # |w| * f <= th must imply |w| <= th / f: a few units in the last place cover the two roundings.
-        slack = 1.0 + 4.0 * torch.finfo(torch.float64 if dtype == torch.float64 else torch.float32).eps
-        return [Cut(threshold / factor * slack, selected, factor) for factor in factors]
+        return [*pool.cut(quota, [self.of(layer) for layer in pool.layers])]
 
 
 @ALLOCATIONS.register("uniform")
@@ -213,10 +209,8 @@ def _cut_by_counts(pool: Pool, ideal: Sequence[float], quota: Quota) -> list[Cut
         if zeros == 0:
             cuts.append(None)
             continue
-        part = pool.part([i])
-        selected = part.select(zeros)
-        threshold = threshold_between(selected, quota.fraction, pool.tensors[i].dtype)
-        cuts.append(Cut(threshold, selected, zeros=zeros))
+        (cut,) = pool.part([i]).cut(Quota(zeros, quota.fraction))
+        cuts.append(replace(cut, zeros=zeros))
     return cuts
 
 
@@ -244,12 +238,29 @@ def cuts_with_floor(allocation: Allocation, pool: Pool, quota: Quota, floor: int
         if not short:
             break
         for i in short:
-            zeros = pool.layers[i].weights - kept[i]
-            part = pool.part([i])
-            cuts[i] = _cut_by_counts(part, [float(zeros)], Quota(zeros))[0]
-            left = Quota(left.zeros - zeros, left.fraction)
+            cuts[i] = _keep(pool.part([i]), kept[i])
+            lost = pool.layers[i].weights - _active(pool.tensors[i], cuts[i], pool.layers[i])
+            left = Quota(max(0, left.zeros - lost), left.fraction)
         free = [i for i in free if i not in short]
     return cuts
+
+
+def _keep(pool: Pool, least: int) -> Cut | None:
+    """Cut a single layer so that at least `least` of its weights stay: at a tie, more."""
+    zeros = pool.weights - least
+    if zeros == 0:
+        return None
+    (cut,) = pool.cut(Quota(zeros))
+    assert cut.selected is not None
+    surplus, threshold = cut.selected.surplus, cut.threshold
+    if isinstance(surplus, Tensor) or isinstance(threshold, Tensor):
+        threshold, surplus = torch.as_tensor(threshold), torch.as_tensor(surplus)
+        below = torch.nextafter(threshold, torch.full_like(threshold, -1.0))
+        return Cut(torch.where(surplus > 0, below, threshold), zeros=zeros)
+    if not surplus:
+        return replace(cut, zeros=zeros)
+    smaller = torch.nextafter(torch.tensor(threshold, dtype=torch.float32), torch.tensor(-1.0)).item()
+    return Cut(smaller) if smaller >= 0.0 else None
 
 
 def _active(raw: Tensor, cut: Cut | None, layer: Layer) -> int:

@@ -19,9 +19,7 @@ def hard(raw: Tensor, threshold: Tensor | float, *, out: Tensor | None = None) -
     >>> hard(torch.tensor([0.5, -0.4, 0.1]), 0.2)
     tensor([ 0.5000, -0.4000,  0.0000])
     """
-    return torch.where(
-        raw.abs() > threshold, raw, torch.zeros((), dtype=raw.dtype, device=raw.device), out=out
-    )
+    return torch.where(raw.abs() > threshold, raw, raw.new_zeros(()), out=out)
 
 
 def soft(raw: Tensor, threshold: Tensor | float, *, out: Tensor | None = None) -> Tensor:
@@ -33,24 +31,26 @@ def soft(raw: Tensor, threshold: Tensor | float, *, out: Tensor | None = None) -
     >>> soft(torch.tensor([0.5, -0.4, 0.1]), 0.2)
     tensor([ 0.3000, -0.2000,  0.0000])
     """
-    if isinstance(threshold, float) and raw.device.type == "cpu":
-        return torch.nn.functional.softshrink(raw, threshold, out=out)  # type: ignore[call-arg]  # in one pass
     return torch.sub(raw, torch.clamp(raw, -threshold, threshold, out=out), out=out)  # type: ignore[arg-type]
 
 
 def feather(raw: Tensor, threshold: Tensor | float, power: float, *, out: Tensor | None = None) -> Tensor:
     """Shrink less the larger the weight: sign(raw) * max(|raw|^p - threshold^p, 0)^(1/p).
 
-    p = 1 is soft, p towards infinity hard (Glentis Georgoulakis et al., Feather, BMVC 2023). Written as
-    |raw| * (1 - (threshold/|raw|)^p)^(1/p) where |raw| > threshold, which neither under- nor overflows.
+    p = 1 is soft, p towards infinity hard (Glentis Georgoulakis et al., Feather, BMVC 2023). Written with d, the part
+    of the magnitude above the threshold, as raw * (1 - (1 - d)^p)^(1/p): no power over- or underflows, and a weight
+    just above the threshold stays active.
 
-    >>> feather(torch.tensor([0.5, -0.4, 0.1]), 0.2, 1.0)
-    tensor([ 0.3000, -0.2000,  0.0000])
+    >>> feather(torch.tensor([0.5, -0.4, 0.1]), 0.2, 3.0)
+    tensor([ 0.4891, -0.3826,  0.0000])
     """
+    if power == 1.0:
+        return soft(raw, threshold, out=out)
     magnitude = raw.abs()
     active = magnitude > threshold
-    ratio = torch.where(active, threshold / magnitude, torch.ones_like(raw))
-    return torch.mul(raw, (1.0 - ratio**power) ** (1.0 / power), out=out)  # ratio 1 gives an exact zero
+    above = torch.where(active, (magnitude - threshold) / magnitude, 0.0)
+    shrunk = raw * (-torch.expm1(power * torch.log1p(-above))) ** (1.0 / power)
+    return torch.where(active, shrunk, raw.new_zeros(()), out=out)
 
 
 def kept(magnitude: Tensor, threshold: Tensor | float) -> Tensor:

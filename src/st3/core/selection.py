@@ -19,7 +19,7 @@ from torch import Tensor
 
 from .shards import UNSHARDED, Shards
 
-__all__ = ["Hint", "Quota", "Scalar", "Selected", "quota", "select", "threshold_between"]
+__all__ = ["Hint", "Quota", "Scalar", "Selected", "layer_thresholds", "quota", "select", "threshold_between"]
 
 Scalar = float | Tensor  # a number on the CPU, a 0-dim tensor (never read back) elsewhere
 
@@ -97,4 +97,37 @@ def threshold_between(selected: Selected, fraction: float, dtype: torch.dtype) -
     if not fraction or high == math.inf:
         return low
     value: float = torch.tensor(low + (high - low) * fraction, dtype=dtype).item()
-    return value if value < high else low
+    return value if low <= value < high else low
+
+
+def layer_thresholds(
+    threshold: Scalar, dtypes: Sequence[torch.dtype], factors: Sequence[float] | None = None
+) -> list[Scalar]:
+    """Return for each layer the largest magnitude x of its precision whose score x * factor is at most `threshold`.
+
+    Not simply threshold / factor: rounded, that could lie on the wrong side of a weight. Among the floats next to it
+    the right one is found, so that a layer's weights at or below its threshold are exactly those whose scores are.
+    """
+    if factors is None and len({_precision(dtype) for dtype in dtypes}) == 1:
+        return [threshold] * len(dtypes)
+    limit = threshold if isinstance(threshold, Tensor) else torch.tensor(threshold, dtype=torch.float64)
+    results: list[Scalar] = [threshold] * len(dtypes)
+    for own, bits in ((torch.float32, torch.int32), (torch.float64, torch.int64)):
+        members = [i for i, dtype in enumerate(dtypes) if _precision(dtype) == own]
+        if not members:
+            continue
+        each = [1.0 if factors is None else factors[i] for i in members]
+        factor = torch.tensor(each, dtype=own, device=limit.device)[:, None]
+        near = (limit / factor).to(own).view(bits) + torch.arange(-4, 5, dtype=bits, device=limit.device)
+        candidates = torch.clamp(near, min=0).view(own)
+        fits = (candidates * factor).to(limit.dtype) <= limit
+        largest = torch.where(fits, candidates, 0.0).amax(1)
+        found = largest.unbind() if isinstance(threshold, Tensor) else largest.tolist()
+        for i, value in zip(members, found, strict=True):
+            results[i] = value
+    return results
+
+
+def _precision(dtype: torch.dtype) -> torch.dtype:
+    """Return the precision in which weights of `dtype` are compared: half precision in float32."""
+    return torch.float64 if dtype == torch.float64 else torch.float32

@@ -141,5 +141,5 @@ class _Scores:
     def _bits(self, members: list[tuple[Tensor, float]]) -> Iterator[Tensor]:
         for tensor, factor in members:
             for piece in tensor.reshape(-1).split(CHUNK):
-                score = piece.to(self.float_dtype).abs()
-                yield (score if factor == 1.0 else score * factor).view(self.bits_dtype)
+                own = torch.float64 if piece.dtype == torch.float64 else torch.float32  # as on the CPU
+                yield (piece.to(own).abs() * factor).to(self.float_dtype).view(self.bits_dtype)

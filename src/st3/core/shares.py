@@ -61,14 +61,15 @@ def apportion(ideal: Sequence[float], total: int, most: Sequence[int]) -> list[i
             f"{total} weights are to be zeroed, but the layers can lose only {sum(most)} together"
         )
     counts = [min(math.floor(value), limit) for value, limit in zip(ideal, most, strict=True)]
-    order = sorted(range(len(counts)), key=lambda i: math.floor(ideal[i]) - ideal[i])
-    missing = total - sum(counts)
-    while missing:
-        step = 1 if missing > 0 else -1
-        movable = [i for i in order if (counts[i] < most[i] if step > 0 else counts[i] > 0)]
-        share = max(1, abs(missing) // len(movable))  # more than one each only where a limit was hit
-        for i in movable[: abs(missing)]:
-            move = min(share, most[i] - counts[i]) if step > 0 else min(share, counts[i])
-            counts[i] += step * move
-        missing = total - sum(counts)
+    order = sorted(range(len(counts)), key=lambda i: (math.floor(ideal[i]) - ideal[i], -most[i]))
+    while missing := total - sum(counts):
+        if missing > 0:
+            able = [i for i in order if counts[i] < most[i]]
+            # A layer that is to lose nothing at all comes last, however the others are rounded.
+            able = [i for i in able if ideal[i] > 0] or able
+        else:
+            able = [i for i in reversed(order) if counts[i] > 0]
+        share = max(1, abs(missing) // len(able))  # more than one each only where limits were hit
+        for i in able[: abs(missing)]:
+            counts[i] += min(share, most[i] - counts[i]) if missing > 0 else -min(share, counts[i])
     return counts
