@@ -9,7 +9,6 @@ A method that keeps only a mask needs no exchange: after the step its zeroed wei
 """
 
 from collections.abc import Callable, Sequence
-from types import FrameType
 from typing import Any
 
 import torch
@@ -24,7 +23,7 @@ from .layers import Layer
 from .method import FixedMask, Method, ThresholdMethod
 from .plan import Plan
 from .shards import local
-from .step_call import call_of_step, found_inf, is_initialisation, is_running, run_closure_once
+from .step_call import found_inf, is_initialisation, is_nested, run_closure_once
 from .store import KEYS, Store, check_loadable, read_step, write_step
 from .writing import break_ties, tied_at_cut, write_sparse
 
@@ -46,12 +45,8 @@ class Conductor:
         self._chosen_method = method
         self._owners = owners
         self._scales: dict[str, Tensor | None] = {}
-        self._in_flight: dict[
-            str, Tensor
-        ] = {}  # raw buffers of layers whose parameter holds the raw weight now
+        self._in_flight: dict[str, Tensor] = {}  # raw buffers of parameters that hold the raw weight now
         self._had_gradient: set[str] = set()
-        self._running: FrameType | None = None  # the call of `step` under way, and how deep it calls itself
-        self._depth = 0
         self._counts = True  # whether the step under way is a real one
         self._handles: list[RemovableHandle] = []
         self.store = Store(owners, method.keeps)
@@ -138,10 +133,8 @@ class Conductor:
     # ---------------------------------------------------------------- one step
 
     def _before_step(self, optimizer: Optimizer, args: Any, kwargs: Any) -> Any:
-        if self._running is not None and is_running(self._running):
-            self._depth += 1  # a step that calls its base class's, which torch hooks again: one step
+        if is_nested(optimizer):
             return None
-        self._running, self._depth = call_of_step(), 0
         self.settle()
         args, kwargs = run_closure_once(args, kwargs)
         mine = [layer for layer in self.layers if self.store.owner(layer) is optimizer]
@@ -149,7 +142,7 @@ class Conductor:
         self._had_gradient = {layer.name for layer in mine if layer.parameter.grad is not None}
         for layer in mine:
             self._notice_replacement(layer)
-        self.gradients.map_sharded()
+        self.gradients.map_sharded(mine)
         if self.method.keeps == "raw":
             self._lift(mine)
         return args, kwargs
@@ -168,14 +161,12 @@ class Conductor:
 
     @torch.no_grad()
     def _after_step(self, optimizer: Optimizer, args: Any, kwargs: Any) -> None:
-        if self._depth:
-            self._depth -= 1
+        if is_nested(optimizer):
             return
-        self._running = None
         if self._counts:
             write_step(optimizer, (read_step(optimizer) or 0) + 1)
-        self.gradients.step_is_over()
         mine = [layer for layer in self.layers if self.store.owner(layer) is optimizer]
+        self.gradients.expect_new(mine)
         if self.method.keeps == "mask":
             self._mask(mine)
         else:

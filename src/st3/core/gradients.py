@@ -24,7 +24,7 @@ class Gradients:
         self._raw_gradient = raw_gradient
         self._handles: list[RemovableHandle] = []
         self._is_active = False
-        self._is_done = False  # for the sharded weights, in this step
+        self._done: set[str] = set()  # sharded layers whose gradients are mapped already
 
     def hang(self, *, active: bool) -> None:
         """Hang the tensor hooks anew; not `active` means that gradients stay as they are."""
@@ -44,16 +44,17 @@ class Gradients:
             handle.remove()
         self._handles = []
 
-    def map_sharded(self) -> None:
-        """Map the gradients that no hook has seen, unless that has been done in this step."""
-        if not self._is_active or self._is_done:
+    def map_sharded(self, layers: Sequence[Layer] | None = None) -> None:
+        """Map the gradients of `layers` (default: all) that no hook has seen, unless that has been done."""
+        if not self._is_active:
             return
-        for layer in self._layers:
-            if is_sharded(layer.parameter) and layer.parameter.grad is not None:
-                grad = local(layer.parameter.grad)
-                grad.copy_(self._raw_gradient(layer, grad))
-        self._is_done = True
+        for layer in self._layers if layers is None else layers:
+            grad = layer.parameter.grad
+            if grad is not None and is_sharded(layer.parameter) and layer.name not in self._done:
+                part = local(grad)
+                part.copy_(self._raw_gradient(layer, part))
+                self._done.add(layer.name)
 
-    def step_is_over(self) -> None:
-        """Expect new gradients."""
-        self._is_done = False
+    def expect_new(self, layers: Sequence[Layer]) -> None:
+        """Note that the step of `layers` is over: their next gradients are new ones."""
+        self._done -= {layer.name for layer in layers}

@@ -1,7 +1,6 @@
 """What a call of `optimizer.step` brings along: a closure, a scaler's verdict, or no real step at all."""
 
 import sys
-from types import FrameType
 from typing import Any
 
 import torch
@@ -9,9 +8,9 @@ from torch.optim import Optimizer
 
 from .shards import local
 
-__all__ = ["call_of_step", "found_inf", "is_initialisation", "is_running", "run_closure_once"]
+__all__ = ["found_inf", "is_initialisation", "is_nested", "run_closure_once"]
 
-_WRAPPER_FILE = Optimizer.profile_hook_step.__code__.co_filename
+_WRAPPER = Optimizer.profile_hook_step.__code__  # its inner function `wrapper` calls the hooks
 
 
 def run_closure_once(args: Any, kwargs: Any) -> tuple[Any, Any]:
@@ -52,17 +51,16 @@ def is_initialisation(optimizer: Optimizer) -> bool:
     return all(not bool(local(grad).any()) for grad in grads)
 
 
-def call_of_step() -> FrameType | None:
-    """Return the frame of torch's wrapper around `optimizer.step` that calls us."""
-    frame: FrameType | None = sys._getframe(1)
-    while frame is not None and frame.f_code.co_filename != _WRAPPER_FILE:
-        frame = frame.f_back
-    return frame
+def is_nested(optimizer: Optimizer) -> bool:
+    """Tell whether this hook belongs to a step that the optimizer's own step makes, as of its base class.
 
-
-def is_running(call: FrameType) -> bool:
-    """Tell whether `call` is on the stack: not so if an exception ended it."""
-    frame: FrameType | None = sys._getframe(1)
-    while frame is not None and frame is not call:
+    torch wraps hooks around both, but it is one step. Read off the stack, because nothing else forgets an outer call
+    that ended with an exception.
+    """
+    calls, frame = 0, sys._getframe(1)
+    while frame.f_back is not None and calls < 2:
         frame = frame.f_back
-    return frame is call
+        code = frame.f_code
+        if code.co_filename == _WRAPPER.co_filename and code.co_name == "wrapper":
+            calls += frame.f_locals.get("self") is optimizer
+    return calls > 1
