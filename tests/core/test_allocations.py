@@ -711,6 +711,19 @@ def test_every_layer_keeps_the_floor_and_the_total_is_exact(name, drawn):
         assert layer.weights - lost >= min(floor, layer.weights)
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+@pytest.mark.parametrize("name", list(ALLOCATIONS))
+@settings(max_examples=60)
+@given(floors())
+def test_every_layer_keeps_the_floor_in_single_and_half_precision(name, dtype, drawn):
+    """Where weights are tied a layer keeps more of them; never fewer."""
+    pool, floor, asked = drawn
+    pool = pool_of(*(tensor.to(dtype) for tensor in pool.tensors))
+    counts = zeros(pool, cuts_with_floor(ALLOCATIONS[name](), pool, Quota(asked, 0.5), floor))
+    for layer, lost in zip(pool.layers, counts, strict=True):
+        assert layer.weights - lost >= min(floor, layer.weights)
+
+
 def test_a_floor_by_hand():
     """Global would zero all of the small layer; it keeps two, and the large one makes up for it."""
     pool = pool_of(torch.tensor([[0.1, 0.2, 0.3, 0.4]]), torch.tensor([[1.0, 2.0, 3.0, 4.0]]))

@@ -136,7 +136,7 @@ def test_a_ramp_that_ends_after_the_run_is_told_where_sparsity_would_stop() -> N
     check(
         "the ramp ends at step 80 but the run stops at step 40",
         "sparsity would stop at 0.4 of 0.8",
-        "earlier end or more total_steps",
+        "end earlier or give more total_steps",
         ramp="linear",
         end=80,
         total_steps=40,

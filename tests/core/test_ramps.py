@@ -160,7 +160,7 @@ def test_a_ramp_that_outlasts_the_run_is_refused_with_what_would_be_reached():
         resolve("linear", start=0, end=80, total_steps=40)
     assert str(error.value) == (
         "the ramp ends at step 80 but the run stops at step 40: sparsity would stop at 0.45 of 0.9; "
-        "give an earlier end or more total_steps"
+        "let it end earlier or give more total_steps"
     )
 
 
@@ -169,7 +169,7 @@ def test_a_users_function_that_falls_short_is_refused():
         resolve(lambda step: 0.5)
     assert str(error.value) == (
         "the ramp has not reached the target at step 160: sparsity would stop at 0.5 of 0.9; "
-        "give an earlier end or more total_steps"
+        "let it end earlier or give more total_steps"
     )
 
 

@@ -119,6 +119,12 @@ def test_straight_through_every_weight_gets_the_gradient_of_its_sparse_weight(so
     torch.testing.assert_close(raw(layer, optimizer), W - 0.1, rtol=0, atol=1e-8)
 
 
+def test_straight_through_the_gradient_is_not_even_copied():
+    assert ST3().is_straight_through(0.99)
+    grad = torch.ones(2, 4)
+    assert ST3().raw_gradient(grad, ACTIVE, torch.full((2, 1), 7.0), 0.99) is grad
+
+
 def test_the_gradient_is_taken_at_the_sparse_weight():
     layer, optimizer, _ = attach(ST3())
     plain = nn.Linear(4, 2, bias=False)

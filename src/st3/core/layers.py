@@ -126,47 +126,60 @@ def find_layers(
         *((p, "excluded") for p in as_patterns(exclude, "exclude")),
         *((p, "kept dense") for p in dense),
     )
-    weights = list(named_weights(model))
+    weights = list(_placed_weights(model))
     unused: list[Pattern] = [*wanted, *(p for p, _ in sources if p not in (FIRST, LAST)), *own]
 
     covered: list[Layer] = []
     skipped: list[Skipped] = []
-    for name, parameter, owners in weights:
-        hits = [
-            p for p in (*wanted, *(p for p, _ in sources), *own) if any(matches(p, name, o) for o in owners)
-        ]
+    for parameter, places in weights:
+        name, module = places[0]
+        patterns = (*wanted, *(p for p, _ in sources), *own)
+        hits = [p for p in patterns if any(matches(p, alias, holder) for alias, holder in places)]
         unused = [p for p in unused if p not in hits]
-        reason = _why_not(name, parameter, owners, wanted, hits)
+        reason = _why_not(parameter, places, wanted, hits)
         reason = reason or next((f"{verb} by {describe(p)}" for p, verb in sources if p in hits), None)
         if reason:
-            if parameter.dim() > 1 or isinstance(parameter, nn.UninitializedParameter):
+            if isinstance(parameter, nn.UninitializedParameter) or parameter.dim() > 1:
                 skipped.append(Skipped(name, _shape(parameter), reason))
             continue
-        filters = _filters(owners[0], name)
+        filters = _filters(module)
         shards = shards_of(parameter, filters.axis, name)
         fixed = next((own[p] for p in own if p in hits), None)
-        covered.append(Layer(name, parameter, type(owners[0]).__name__, filters, shards, fixed))
+        covered.append(Layer(name, parameter, type(module).__name__, filters, shards, fixed))
 
     if unused:
-        raise LookupError(_unmatched(unused, [name for name, _, _ in weights]))
+        raise LookupError(_unmatched(unused, [name for _, places in weights for name, _ in places]))
     for position, index in ((FIRST, 0), (LAST, -1)):
-        if position in dense and covered:
+        for verb in [verb for pattern, verb in sources if pattern == position and covered]:
             layer = covered.pop(index)
-            skipped.append(Skipped(layer.name, layer.shape, f"kept dense: the {position}"))
+            skipped.append(Skipped(layer.name, layer.shape, f"{verb}: the {position}"))
+    remaining = {id(layer.parameter) for layer in covered}
+    named = [place for parameter, places in weights if id(parameter) in remaining for place in places]
+    for pattern in own:
+        if not any(matches(pattern, name, module) for name, module in named):
+            raise LookupError(f"layer_sparsity names {pattern!r}, but no layer that is sparsified matches it")
     if not covered:
         raise LookupError(_nothing(skipped))
     return Layers(covered, skipped)
 
 
-def named_weights(model: nn.Module) -> Iterator[tuple[str, nn.Parameter, list[nn.Module]]]:
-    """Yield every parameter once, under its first name, with all the modules that hold it (tied: more than one)."""
-    owners: dict[int, list[nn.Module]] = {}
-    for module in model.modules():
-        for parameter in module._parameters.values():
+def named_weights(model: nn.Module) -> Iterator[tuple[str, nn.Parameter]]:
+    """Yield every parameter once, under its first name in the user's model."""
+    for parameter, places in _placed_weights(model):
+        yield places[0][0], parameter
+
+
+def _placed_weights(model: nn.Module) -> Iterator[tuple[nn.Parameter, list[tuple[str, nn.Module]]]]:
+    """Yield every parameter once, with all its names and the modules that hold it: more than one where it is tied."""
+    found: dict[int, tuple[nn.Parameter, list[tuple[str, nn.Module]]]] = {}
+    for prefix, module in unwrap(model).named_modules(remove_duplicate=False):
+        for key, parameter in module._parameters.items():
             if parameter is not None:
-                owners.setdefault(id(parameter), []).append(module)
-    for name, parameter in unwrap(model).named_parameters():
-        yield name.replace("_orig_mod.", ""), parameter, owners[id(parameter)]
+                name = f"{prefix}.{key}" if prefix else key
+                found.setdefault(id(parameter), (parameter, []))[1].append(
+                    (name.replace("_orig_mod.", ""), module)
+                )
+    yield from found.values()
 
 
 def unwrap(model: nn.Module) -> nn.Module:
@@ -182,14 +195,12 @@ def unwrap(model: nn.Module) -> nn.Module:
 
 
 def _why_not(
-    name: str,
     parameter: nn.Parameter,
-    owners: list[nn.Module],
+    places: Sequence[tuple[str, nn.Module]],
     wanted: Sequence[Pattern],
     hits: Sequence[Pattern],
 ) -> str | None:
     """Return why a weight is not even a candidate, or None if it is one."""
-    asked_by_type = any(isinstance(p, type) and p in hits for p in wanted)
     if isinstance(parameter, nn.UninitializedParameter):
         return "not initialised yet: run one batch through the model first"
     if parameter.dim() < 2:
@@ -198,12 +209,12 @@ def _why_not(
         return "does not require a gradient"
     if not parameter.is_floating_point():
         return f"holds {parameter.dtype}"
-    if not asked_by_type:
-        embedding = next((o for o in owners if isinstance(o, nn.Embedding | nn.EmbeddingBag)), None)
-        if embedding is not None:
-            return "an embedding" if len(owners) == 1 else "tied to an embedding"
-        if not _is_supported(owners[0], name):
-            return f"{type(owners[0]).__name__} is not covered by default (include its type to cover it)"
+    if not any(isinstance(p, type) and p in hits for p in wanted):  # asked for by type: whatever it is
+        if any(isinstance(module, nn.Embedding | nn.EmbeddingBag) for _, module in places):
+            return "an embedding" if len(places) == 1 else "tied to an embedding"
+        name, module = places[0]
+        if not _is_supported(module, name):
+            return f"{type(module).__name__} is not covered by default (include its type to cover it)"
     if wanted and not any(p in hits for p in wanted):
         return "not included"
     return None
@@ -229,7 +240,7 @@ def _is_hugging_face_conv1d(module: nn.Module) -> bool:
     )
 
 
-def _filters(module: nn.Module, name: str) -> Filters:
+def _filters(module: nn.Module) -> Filters:
     if isinstance(module, _TRANSPOSED):
         return Filters(axis=1, groups=module.groups)
     if _is_hugging_face_conv1d(module):

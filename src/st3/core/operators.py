@@ -1,7 +1,7 @@
 """The pure maths: threshold operators and the filter rescale.
 
 Every function depends on its arguments only. A threshold is a number or a 0-dim tensor and is never negative;
-weights whose magnitude equals it are zeroed. `out` may be given to write into an existing tensor.
+weights whose magnitude equals it are zeroed. `out` may be given to write into an existing tensor, not `raw` itself.
 """
 
 import torch

@@ -23,7 +23,11 @@ def as_patterns(patterns: Patterns | None, argument: str) -> tuple[Pattern, ...]
     """Return one pattern or many as a tuple; raise where something is not a pattern."""
     if patterns is None:
         return ()
-    if isinstance(patterns, str | re.Pattern | type) or callable(patterns):
+    if (
+        isinstance(patterns, str | re.Pattern | type)
+        or callable(patterns)
+        or not isinstance(patterns, Iterable)
+    ):
         patterns = (patterns,)
     result = tuple(patterns)
     for pattern in result:

@@ -89,9 +89,9 @@ def step_of(moment: float, total_steps: int, name: str) -> int:
             raise ValueError(f"{name} must not be negative, got step {moment}")
         return int(moment)
     if not 0.0 <= moment <= 1.0:
+        advice = f" (a step? write the whole number {moment:.0f})" if moment > 1.0 else ""
         raise ValueError(
-            f"{name} as a fraction of the run must lie between 0.0 and 1.0, got {moment!r} "
-            f"(a step? write the whole number {moment:.0f})"
+            f"{name} as a fraction of the run must lie between 0.0 and 1.0, got {moment!r}{advice}"
         )
     return int(moment * total_steps + 0.5)
 
@@ -119,7 +119,7 @@ def resolve_ramp(ramp: str | Ramp, *, sparsity: float, start: int, end: int, tot
         where = f"ends at step {end} but the run stops" if end > total_steps else "has not reached the target"
         raise ValueError(
             f"the ramp {where} at step {total_steps}: sparsity would stop at {reached:.4g} of {sparsity:g}; "
-            f"give an earlier end or more total_steps"
+            f"let it end earlier or give more total_steps"
         )
     first = ramp(0)
     if not 0.0 <= first < 1.0:

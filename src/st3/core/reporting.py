@@ -58,8 +58,7 @@ def build_report(
         rows=tuple(rows),
         target=target,
         step=step,
-        other_parameters=sum(p.numel() for _, p, _ in named_weights(model))
-        - sum(row.weights for row in rows),
+        other_parameters=sum(p.numel() for _, p in named_weights(model)) - sum(row.weights for row in rows),
         other_macs=0 if macs is None else macs.total - sum(row.macs or 0 for row in rows),
         uncounted=() if macs is None else macs.uncounted,
         skipped=tuple((s.name, s.reason) for s in layers.skipped),

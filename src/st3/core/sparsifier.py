@@ -171,7 +171,7 @@ class Sparsifier:
         An average of sparse weights is less sparse than each of them. It gets thresholds of its own: the largest
         magnitudes stay as they are, the others become 0. Returns the sparsity reached over the layers.
         """
-        others = {name: parameter for name, parameter, _ in named_weights(other_model)}
+        others = dict(named_weights(other_model))
         missing = [layer.name for layer in self.layers if layer.name not in others]
         if missing:
             raise LookupError(

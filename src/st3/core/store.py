@@ -109,6 +109,8 @@ class Store:
         state = self.owner(layer).state
         if layer.parameter in state:
             state[layer.parameter].pop(key or self.key, None)
+            if not state[layer.parameter]:
+                del state[layer.parameter]  # as it was before us
 
     def remember(self, layer: Layer, tensor: Tensor) -> None:
         """Note the versions of parameter and tensor as we leave them."""
