@@ -18,15 +18,13 @@ from st3.core.allocations import (
     Pool,
     Sigma,
     Uniform,
-    apportion,
-    cuts_with_floor,
-    erk_densities,
-    lamp_scores,
 )
 from st3.core.filters import Filters
+from st3.core.floors import cuts_with_floor
 from st3.core.layers import Layer, Layers, find_layers
 from st3.core.selection import Quota, quota
 from st3.core.shards import UNSHARDED
+from st3.core.shares import apportion, erk_densities, lamp_scores
 from st3.measure import count_macs
 from st3.models import MODELS
 

@@ -5,7 +5,8 @@ from dataclasses import dataclass, field
 
 from torch import Tensor
 
-from .allocations import Allocation, Cut, Pool, Uniform, cuts_with_floor
+from .allocations import Allocation, Cut, Pool, Uniform
+from .floors import cuts_with_floor
 from .layers import Layer
 from .ramps import Ramp
 from .selection import Hint, quota
