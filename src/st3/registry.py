@@ -64,4 +64,6 @@ class Registry(Generic[T]):
 
 def closest(name: str, known: Iterable[str], most: int = 3) -> list[str]:
     """Return up to `most` of the `known` names that look like `name`, best first."""
-    return difflib.get_close_matches(name, list(known), n=most, cutoff=0.5)
+    by_lower = {other.lower().replace("-", ""): other for other in known}
+    found = difflib.get_close_matches(name.lower().replace("-", ""), list(by_lower), n=most, cutoff=0.5)
+    return [by_lower[other] for other in found]

@@ -208,9 +208,9 @@ def test_attached_before_wrapping_while_dense_the_raw_weights_follow_the_broadca
     sparsifier = st3.sparsify(model, optimizer, method=method, **SETTINGS)
     wrapped = DDP(model)  # rank 1 gets the weights of rank 0
     reference = network(seed=0)
-    reference_optimizer = sgd(reference)
-    st3.sparsify(DDP(reference), reference_optimizer, method=method, **SETTINGS)
     reference_wrapped = DDP(reference)
+    reference_optimizer = sgd(reference)
+    st3.sparsify(reference_wrapped, reference_optimizer, method=method, **SETTINGS)
     for step in range(30):
         learn(wrapped, optimizer, share(batch(step)))
         learn(reference_wrapped, reference_optimizer, share(batch(step)))

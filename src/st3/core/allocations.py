@@ -64,11 +64,18 @@ class Pool:
         dtypes = [tensor.dtype for tensor in self.tensors]
         common = torch.float64 if torch.float64 in dtypes else torch.float32
         own = layer_thresholds(threshold_between(selected, quota.fraction, common), dtypes, factors)
-        return [Cut(t, selected, 1.0 if factors is None else factors[i]) for i, t in enumerate(own)]
+        return [
+            Cut(_on(tensor, t), selected.on(tensor.device), 1.0 if factors is None else factors[i])
+            for i, (t, tensor) in enumerate(zip(own, self.tensors, strict=True))
+        ]
 
     def part(self, indices: Sequence[int]) -> "Pool":
         """Return the pool of some of the layers; it shares the hints."""
         return Pool([self.layers[i] for i in indices], [self.tensors[i] for i in indices], self.hints)
+
+
+def _on(tensor: Tensor, value: Scalar) -> Scalar:
+    return value.to(tensor.device) if isinstance(value, Tensor) else value
 
 
 Allocation = Callable[[Pool, Quota], list[Cut | None]]
@@ -136,6 +143,10 @@ class ERK:
 
     power: float = 1.0
 
+    def __post_init__(self) -> None:
+        if self.power < 0:
+            raise ValueError(f"power must not be negative, got {self.power}")
+
     def __call__(self, pool: Pool, quota: Quota) -> list[Cut | None]:
         if quota.zeros == 0:
             return [None] * len(pool.layers)
@@ -152,7 +163,8 @@ class LAMP:
     """Keep the largest LAMP scores: w_u^2 / (sum of all w_v^2 >= w_u^2 in the layer) (Lee et al., ICLR 2021).
 
     Inside a layer the score rises with the magnitude, so the result is a threshold per layer: its largest zeroed
-    magnitude. The largest weight of every layer scores 1, so no layer can become empty.
+    magnitude. The largest weight of every layer scores 1, so no layer can become empty. Sorts every layer and reads
+    counts back from the device: the slowest of the allocations.
     """
 
     def __call__(self, pool: Pool, quota: Quota) -> list[Cut | None]:
@@ -168,7 +180,7 @@ class LAMP:
                 f"{pool.weights - quota.zeros} weights may stay; ask for less sparsity"
             )
         ordered = [torch.sort(t.detach().abs().flatten()).values for t in pool.tensors]
-        scores = [lamp_scores(o) for o in ordered]
+        scores = [lamp_scores(o).to(pool.tensors[0].device) for o in ordered]
         together = torch.cat(scores)
         limit = (
             together.kthvalue(quota.zeros).values
@@ -183,7 +195,7 @@ class LAMP:
             zeros[i] += extra
             missing -= extra
         return [
-            Cut(o[z - 1].item() if o.device.type == "cpu" else o[z - 1], zeros=z) if z else None
+            Cut(o[z - 1].item() if o.device.type == "cpu" else o[z - 1].clone(), zeros=z) if z else None
             for o, z in zip(ordered, zeros, strict=True)
         ]
 

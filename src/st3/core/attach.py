@@ -11,13 +11,13 @@ from torch.optim import Optimizer
 from .allocations import ALLOCATIONS, Allocation
 from .conductor import Conductor
 from .errors import Faults
-from .inspection import CollapseWatch, count, require_numbers
+from .inspection import CollapseWatch, count_all, require_numbers
 from .layers import Layers, find_layers
-from .method import METHODS, FixedMask, Method
+from .method import METHODS, FixedMask, Method, ThresholdMethod
 from .patterns import Patterns
 from .plan import Plan
 from .ramps import Constant, Ramp, check_ramp, resolve_ramp, step_of
-from .shards import all_reduce, local
+from .shards import all_reduce, local, reshard
 from .sparsifier import Sparsifier
 from .store import check_state
 
@@ -74,8 +74,14 @@ def sparsify(
     >>> int((sparsifier.finalize().weight == 0).sum())
     900
     """
+    _check_model(model)
     faults = Faults()
     faults.check(_check_sparsity, sparsity, "sparsity")
+    if not isinstance(layer_sparsity, Mapping | None):
+        faults.found.append(
+            TypeError(f"layer_sparsity takes a dict of names and sparsities, got {layer_sparsity!r}")
+        )
+        layer_sparsity = None
     for name, own in (layer_sparsity or {}).items():
         faults.check(_check_sparsity, own, f"layer_sparsity[{name!r}]", ramped=bool(sparsity))
     faults.check(_check_count, total_steps, "total_steps", least=1)
@@ -91,6 +97,7 @@ def sparsify(
     the_method = faults.check(_method, method)
     the_allocation = faults.check(_allocation, allocation)
     optimizers = faults.check(_optimizers, optimizer)
+    reshard(model)
     layers = faults.check(
         find_layers,
         model,
@@ -125,12 +132,16 @@ def keep_mask(
     >>> model.weight.data
     tensor([[0.0000, 0.8900, 0.0000, 1.8800]])
     """
+    _check_model(model)
+    reshard(model)
     optimizers = _optimizers(optimizer)
     layers = find_layers(model, include=include, exclude=exclude)
-    weights, zeros = sum(layer.weights for layer in layers), sum(count(layer).zeros for layer in layers)
-    found = max(0, zeros - 1) / max(
-        1, weights - 1
-    )  # its quota is the zeros that are there: finalize counts them
+    zeros = sum(found.zeros for found in count_all(list(layers)).values())
+    if zeros == 0:
+        raise ValueError("keep_mask found no zero in the layers of the model: load the sparse weights first")
+    weights = sum(layer.weights for layer in layers)
+    # The quota of this sparsity is the zeros that are there: finalize counts against them.
+    found = (zeros - 1) / max(1, weights - 1)
     plan = Plan(found, Constant(found), ALLOCATIONS["global"]())
     return _attach(model, layers, optimizers, FixedMask(), plan, from_sparse=True)
 
@@ -158,7 +169,9 @@ def _attach(
         if other.is_finalized and shared:
             relieved.append(other)
         elif shared and other.is_attached:
-            raise ValueError(f"{_some(shared)} already has a sparsifier: detach() or finalize() it first")
+            raise ValueError(
+                f"there is a sparsifier for {_some(shared)} already: detach() or finalize() it first"
+            )
         elif other.is_attached and any(o in other.optimizers for o in optimizers):
             raise ValueError(
                 "the optimizer already has a sparsifier, for other layers: cover all of them in one call "
@@ -172,14 +185,19 @@ def _attach(
     if method.keeps == "raw":
         plan.require_feasible(list(layers), [local(layer.parameter.detach()) for layer in layers])
 
-    watch = CollapseWatch("lower the sparsity, set min_weights, use allocation='erk', or exclude the layer")
+    watch = CollapseWatch(plan.allocation)
     for other in relieved:
         other.detach()  # that is, its guard: from here on it is said what is meant
     conductor = Conductor(layers, owners, method, plan)
-    conductor.attach()
+    conductor.attach(anew=from_sparse)
     sparsifier = Sparsifier(model, layers, conductor, watch)
     _attached.add(sparsifier)
     return sparsifier
+
+
+def _check_model(model: nn.Module) -> None:
+    if not isinstance(model, nn.Module):
+        raise TypeError(f"the first argument must be the model, an nn.Module, got {type(model).__name__}")
 
 
 def _check_sparsity(sparsity: float, name: str, *, ramped: bool = True) -> None:
@@ -211,7 +229,7 @@ def _allocation(allocation: str | Allocation) -> Allocation:
 def _method(method: str | Method) -> Method:
     if isinstance(method, str):
         return METHODS[method]()
-    if not isinstance(method, Method):
+    if not isinstance(method, ThresholdMethod | FixedMask):
         raise TypeError(
             f"method must be a name ({', '.join(METHODS)}) or an object such as st3.ST3(), got {method!r}"
         )
@@ -223,9 +241,11 @@ def _optimizers(given: Optimizer | Sequence[Optimizer]) -> list[Optimizer]:
     many = list(given) if isinstance(given, Sequence) else [given]
     result = []
     for optimizer in many:
-        inner = getattr(optimizer, "optimizer", None)  # accelerate's AcceleratedOptimizer and its like
-        while isinstance(inner, Optimizer):
-            optimizer, inner = inner, getattr(inner, "optimizer", None)
+        # accelerate's AcceleratedOptimizer and its like (a learning-rate scheduler has an optimizer, too)
+        while hasattr(optimizer, "zero_grad") and isinstance(
+            getattr(optimizer, "optimizer", None), Optimizer
+        ):
+            optimizer = getattr(optimizer, "optimizer")  # noqa: B009 - not an attribute of every Optimizer
         name = type(optimizer).__name__
         if not isinstance(optimizer, Optimizer) or not hasattr(optimizer, "_optimizer_step_pre_hooks"):
             raise TypeError(

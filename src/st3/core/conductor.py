@@ -22,8 +22,8 @@ from .gradients import Gradients
 from .layers import Layer
 from .method import FixedMask, Method, ThresholdMethod
 from .plan import Plan
-from .shards import local
-from .step_call import found_inf, is_initialisation, is_nested, run_closure_once
+from .shards import all_reduce, local
+from .step_call import begin_step, found_inf, is_initialisation, is_nested, run_closure_once
 from .store import KEYS, Store, check_loadable, read_step, write_step
 from .writing import break_ties, tied_at_cut, write_sparse
 
@@ -41,6 +41,7 @@ class Conductor:
         self.method = method
         self.cuts: dict[str, Cut | None] = {}
         self.on_step: Callable[[int], None] = lambda step: None
+        self.on_no_gradient: Callable[[], None] = lambda: None
         self.optimizers = list({id(o): o for o in owners.values()}.values())
         self._chosen_method = method
         self._owners = owners
@@ -54,8 +55,16 @@ class Conductor:
 
     # ---------------------------------------------------------------- attaching and detaching
 
-    def attach(self) -> None:
-        """Take over: find or make the raw weights, make the model sparse, hang the hooks."""
+    def attach(self, *, anew: bool = False) -> None:
+        """Take over: find or make the raw weights, make the model sparse, hang the hooks.
+
+        `anew` forgets masks that an earlier run has fixed.
+        """
+        if anew and self.method.keeps == "raw":
+            for layer in self.layers:
+                if self.store.has_mask(layer):
+                    self.store.drop(layer, "mask")
+                    write_step(self.store.owner(layer), None)
         self._adopt_saved_kind()
         steps = [read_step(optimizer) for optimizer in self.optimizers]
         step = max((s for s in steps if s is not None), default=0)
@@ -130,21 +139,32 @@ class Conductor:
         cut = self.cuts.get(layer.name)
         return 0.0 if cut is None else float(cut.threshold)
 
+    def all_joined(self) -> bool:
+        """Tell whether every layer has had a gradient and its tensor lies in the optimizer's state."""
+        return all(self.store.has_joined(layer) for layer in self.layers)
+
+    def was_replaced(self) -> bool:
+        """Tell whether somebody has written any layer since the last step."""
+        return any(self.store.was_replaced(layer) for layer in self.layers)
+
     # ---------------------------------------------------------------- one step
 
     def _before_step(self, optimizer: Optimizer, args: Any, kwargs: Any) -> Any:
         if is_nested(optimizer):
             return None
         self.settle()
-        args, kwargs = run_closure_once(args, kwargs)
+        args, kwargs = run_closure_once(args, kwargs, optimizer)
         mine = [layer for layer in self.layers if self.store.owner(layer) is optimizer]
         self._counts = not found_inf(optimizer) and not is_initialisation(optimizer)
         self._had_gradient = {layer.name for layer in mine if layer.parameter.grad is not None}
+        if not self._had_gradient:
+            self.on_no_gradient()
         for layer in mine:
             self._notice_replacement(layer)
         self.gradients.map_sharded(mine)
         if self.method.keeps == "raw":
             self._lift(mine)
+        begin_step(args, kwargs)
         return args, kwargs
 
     @torch.no_grad()
@@ -268,7 +288,7 @@ class Conductor:
         """Tell whether the parameter holds its raw weight, or what that and the last cut (or its mask) ask for."""
         found = local(layer.parameter.detach()).clone()
         if self.method.keeps == "mask":
-            return not bool(found[~local(self.store.get(layer))].any())
+            return _agreed(layer, not bool(found[~local(self.store.get(layer))].any()))
         assert isinstance(self.method, ThresholdMethod)
         write_sparse(self.method, layer, self.cuts[layer.name], self.raw(layer), fresh=False)
         expected = local(layer.parameter.detach())
@@ -276,6 +296,7 @@ class Conductor:
             self.cuts[layer.name], self.raw(layer)
         )
         same = not bool(differs.any()) or torch.equal(found, self.raw(layer))
+        same = _agreed(layer, same)
         if not same:
             expected.copy_(found)
         return same
@@ -338,3 +359,9 @@ class Conductor:
             self.store.put(layer, mask, join=joined[layer.name])
             self.store.remember(layer, mask)
         self._hang_gradients()
+
+
+def _agreed(layer: Layer, verdict: bool) -> bool:
+    """Return whether the verdict is true on every process that holds a part of the layer: all raise, or none."""
+    objections = torch.tensor(0 if verdict else 1, device=local(layer.parameter).device)
+    return not bool(all_reduce(objections, layer.shards.counts))

@@ -31,11 +31,16 @@ class Gradients:
         self.unhook()
         self._is_active = active
         for layer in self._layers if active else ():
-            if not is_sharded(layer.parameter):
 
-                def hook(grad: Tensor, layer: Layer = layer) -> Tensor:
-                    return self._raw_gradient(layer, grad)
+            def hook(grad: Tensor, layer: Layer = layer) -> Tensor:
+                return self._raw_gradient(layer, grad)
 
+            def arrived(parameter: Tensor, layer: Layer = layer) -> None:
+                self._done.discard(layer.name)
+
+            if is_sharded(layer.parameter):  # fully_shard calls this hook once the gradient is reduced
+                self._handles.append(layer.parameter.register_post_accumulate_grad_hook(arrived))
+            else:
                 self._handles.append(layer.parameter.register_hook(hook))
 
     def unhook(self) -> None:

@@ -1,8 +1,12 @@
 """Looking at sparse layers: how many zeros, which filters are empty, is anything not a number."""
 
+import math
+import sys
 import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -11,7 +15,7 @@ from .errors import LayerCollapseWarning
 from .layers import Layer
 from .shards import all_reduce, local
 
-__all__ = ["CollapseWatch", "Count", "count", "require_numbers"]
+__all__ = ["CollapseWatch", "Count", "count", "count_all", "require_numbers"]
 
 
 @dataclass(frozen=True)
@@ -23,27 +27,48 @@ class Count:
     filters: int
 
 
-@torch.no_grad()
 def count(layer: Layer) -> Count:
     """Count the zeros and the empty filters of a layer, over all processes."""
-    active = local(layer.parameter.detach()) != 0
-    per_filter = all_reduce(layer.filters.sums(active), layer.shards.filters)
-    whole = [group for group in layer.shards.counts if group not in layer.shards.filters]
-    totals = all_reduce(torch.stack([per_filter.sum(), (per_filter == 0).sum()]), whole)
-    kept, empty = (int(value) for value in totals)
-    return Count(layer.weights - kept, empty, layer.filters.count(layer.shape))
+    return count_all([layer])[layer.name]
+
+
+@torch.no_grad()
+def count_all(layers: Sequence[Layer]) -> dict[str, Count]:
+    """Count every layer; the counts are read back from the device together."""
+    totals = []
+    for layer in layers:
+        active = local(layer.parameter.detach()) != 0
+        per_filter = all_reduce(layer.filters.sums(active), layer.shards.filters)
+        whole = [group for group in layer.shards.counts if group not in layer.shards.filters]
+        totals.append(all_reduce(torch.stack([per_filter.sum(), (per_filter == 0).sum()]), whole))
+    return {
+        layer.name: Count(layer.weights - kept, empty, layer.filters.count(layer.shape))
+        for layer, (kept, empty) in zip(layers, _read(totals), strict=True)
+    }
+
+
+def _read(values: Sequence[Tensor]) -> list[list[Any]]:
+    """Return small tensors as numbers: one read for all of them."""
+    if not values:
+        return []
+    together: list[list[Any]] = torch.stack([value.to(values[0].device) for value in values]).tolist()
+    return together
 
 
 def require_numbers(layers: Sequence[Layer], tensors: Sequence[Tensor], when: str) -> None:
     """Raise where a weight is not finite, naming the layers."""
-    bad = []
+    totals = []
     for layer, tensor in zip(layers, tensors, strict=True):
-        total = all_reduce(tensor.detach().abs().sum(dtype=torch.float64), layer.shards.counts)
-        if not bool(torch.isfinite(total)):
-            bad.append(layer.name)
+        total = tensor.detach().abs().sum(dtype=torch.float64).reshape(1)
+        totals.append(all_reduce(total, layer.shards.counts))
+    bad = [
+        repr(layer.name)
+        for layer, (total,) in zip(layers, _read(totals), strict=True)
+        if not math.isfinite(total)
+    ]
     if bad:
         raise ValueError(
-            f"layer {', '.join(map(repr, bad))} holds NaN or infinite weights {when}: "
+            f"layer{'s' * (len(bad) > 1)} {', '.join(bad)} hold{'s' * (len(bad) == 1)} NaN or infinite weights {when}: "
             f"lower the learning rate or clip gradients, and go back to an earlier checkpoint"
         )
 
@@ -51,14 +76,15 @@ def require_numbers(layers: Sequence[Layer], tensors: Sequence[Tensor], when: st
 class CollapseWatch:
     """Warns when a layer has lost its last weight (once per layer) or filters have (once, and at the end)."""
 
-    def __init__(self, advice: str) -> None:
-        self._advice = advice
+    def __init__(self, allocation: object) -> None:
+        even = "" if "ERK" in repr(allocation) else "use allocation='erk', "
+        self._advice = f"lower the sparsity, set min_weights, {even}or exclude the layer"
         self._empty_layers: set[str] = set()
         self._empty_filters = 0  # as last warned about
 
     def look(self, layers: Sequence[Layer], step: int, *, is_last: bool = False) -> None:
         """Look at the layers as they are after `step` steps."""
-        counts = {layer.name: count(layer) for layer in layers}
+        counts = count_all(layers)
         for layer in layers:
             if counts[layer.name].zeros == layer.weights and layer.name not in self._empty_layers:
                 self._empty_layers.add(layer.name)
@@ -75,4 +101,13 @@ class CollapseWatch:
 
     @staticmethod
     def _warn(message: str) -> None:
-        warnings.warn(message, LayerCollapseWarning, stacklevel=3)
+        warnings.warn(message, LayerCollapseWarning, stacklevel=_frames_to_the_user())
+
+
+def _frames_to_the_user() -> int:
+    """Return how many frames up the first line lies that belongs neither to torch nor to this package."""
+    ours = (str(Path(torch.__file__).parent), str(Path(__file__).parents[1]))
+    level, frame = 1, sys._getframe(1)
+    while frame.f_back is not None and frame.f_code.co_filename.startswith(ours):
+        level, frame = level + 1, frame.f_back
+    return level

@@ -5,6 +5,7 @@ biases, norms and embeddings never by default. Everything is visible: `Layers` p
 other weight, the reason.
 """
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -19,6 +20,7 @@ __all__ = ["Layer", "Layers", "Skipped", "find_layers", "named_weights", "unwrap
 
 _TRANSPOSED = (nn.ConvTranspose1d, nn.ConvTranspose2d, nn.ConvTranspose3d)
 _PLAIN = (nn.Conv1d, nn.Conv2d, nn.Conv3d, nn.Linear, nn.Bilinear)
+FROZEN = "does not require a gradient"
 _ATTENTION = ("in_proj_weight", "q_proj_weight", "k_proj_weight", "v_proj_weight")
 
 
@@ -57,6 +59,7 @@ class Skipped:
     name: str
     shape: tuple[int, ...]
     reason: str
+    kind: str = ""
 
 
 class Layers(Sequence[Layer]):
@@ -87,10 +90,13 @@ class Layers(Sequence[Layer]):
             [layer.name, layer.kind, "x".join(map(str, layer.shape)), f"{layer.weights:,}", _budget(layer)]
             for layer in self._covered
         ]
-        rows += [[s.name, "", "x".join(map(str, s.shape)), "", f"skipped: {s.reason}"] for s in self.skipped]
+        rows += [
+            [s.name, s.kind, "x".join(map(str, s.shape)), f"{math.prod(s.shape):,}", f"skipped: {s.reason}"]
+            for s in self.skipped
+        ]
         total = sum(layer.weights for layer in self._covered)
         table = text_table(["layer", "kind", "shape", "weights", ""], rows, left=(0, 1, 2, 4))
-        return f"{table}\n{len(self)} layers, {total:,} weights are sparsified"
+        return f"{table}\n{len(self)} layer{'' if len(self) == 1 else 's'} with {total:,} weights sparsified"
 
     __repr__ = __str__
 
@@ -106,20 +112,24 @@ def find_layers(
     exclude: Patterns = (),
     keep_dense: Patterns = (),
     layer_sparsity: Mapping[str, float] | None = None,
+    trained_only: bool = True,
 ) -> Layers:
     """Return the layers of `model` to sparsify.
 
     `include` restricts them (a layer type also brings in weights that are left out by default, as nn.Embedding);
     `exclude` and `keep_dense` leave layers out, the latter also by position (`st3.FIRST`, `st3.LAST`);
-    `layer_sparsity` gives single layers a sparsity of their own, outside the budget that the others share.
+    `layer_sparsity` gives single layers a sparsity of their own, outside the budget that the others share. Not
+    `trained_only`: weights that require no gradient as well, and no complaint if there is none, for looking on.
 
     >>> print(find_layers(nn.Sequential(nn.Linear(4, 8), nn.BatchNorm1d(8), nn.Linear(8, 2)), keep_dense="2"))
     layer     kind    shape  weights
     0.weight  Linear  8x4         32  sparsified
-    2.weight          2x8             skipped: kept dense by '2'
-    1 layers, 32 weights are sparsified
+    2.weight  Linear  2x8         16  skipped: kept dense by '2'
+    1 layer with 32 weights sparsified
     """
     wanted = as_patterns(include, "include")
+    if include is not None and not wanted:
+        raise ValueError("include is empty, which leaves no layer: drop it to cover all layers")
     dense = as_patterns(keep_dense, "keep_dense")
     own = dict(layer_sparsity or {})
     sources = (
@@ -137,13 +147,20 @@ def find_layers(
         hits = [p for p in patterns if any(matches(p, alias, holder) for alias, holder in places)]
         unused = [p for p in unused if p not in hits]
         reason = _why_not(parameter, places, wanted, hits)
+        if reason == FROZEN and not trained_only:
+            reason = None
         reason = reason or next((f"{verb} by {describe(p)}" for p, verb in sources if p in hits), None)
         if reason:
             if isinstance(parameter, nn.UninitializedParameter) or parameter.dim() > 1:
-                skipped.append(Skipped(name, _shape(parameter), reason))
+                skipped.append(Skipped(name, _shape(parameter), reason, type(module).__name__))
             continue
         filters = _filters(module)
         shards = shards_of(parameter, filters.axis, name)
+        if shards.counts and filters.groups > 1:
+            raise ValueError(
+                f"layer {name!r} is a transposed convolution in {filters.groups} groups, which sharding cuts apart: "
+                f"exclude it, or give it to fully_shard as one of its ignored_params"
+            )
         fixed = next((own[p] for p in own if p in hits), None)
         covered.append(Layer(name, parameter, type(module).__name__, filters, shards, fixed))
 
@@ -152,13 +169,16 @@ def find_layers(
     for position, index in ((FIRST, 0), (LAST, -1)):
         for verb in [verb for pattern, verb in sources if pattern == position and covered]:
             layer = covered.pop(index)
-            skipped.append(Skipped(layer.name, layer.shape, f"{verb}: the {position}"))
+            skipped.append(Skipped(layer.name, layer.shape, f"{verb}: the {position}", layer.kind))
     remaining = {id(layer.parameter) for layer in covered}
     named = [place for parameter, places in weights if id(parameter) in remaining for place in places]
-    for pattern in own:
+    for key in own:
+        if not any(matches(key, name, module) for name, module in named):
+            raise LookupError(f"layer_sparsity names {key!r}, but no layer that is sparsified matches it")
+    for pattern in wanted:
         if not any(matches(pattern, name, module) for name, module in named):
-            raise LookupError(f"layer_sparsity names {pattern!r}, but no layer that is sparsified matches it")
-    if not covered:
+            raise LookupError(_only_skipped(pattern, weights, skipped))
+    if not covered and trained_only:
         raise LookupError(_nothing(skipped))
     return Layers(covered, skipped)
 
@@ -206,7 +226,7 @@ def _why_not(
     if parameter.dim() < 2:
         return "a bias or norm"
     if not parameter.requires_grad:
-        return "does not require a gradient"
+        return FROZEN
     if not parameter.is_floating_point():
         return f"holds {parameter.dtype}"
     if not any(isinstance(p, type) and p in hits for p in wanted):  # asked for by type: whatever it is
@@ -233,7 +253,7 @@ def _is_hugging_face_conv1d(module: nn.Module) -> bool:
     # Known by name, so that transformers need not be imported: a linear layer whose weight is (inputs, outputs).
     weight = module._parameters.get("weight")
     return (
-        type(module).__name__ == "Conv1D"
+        any(cls.__name__ == "Conv1D" for cls in type(module).__mro__)  # fully_shard makes an FSDPConv1D of it
         and hasattr(module, "nf")
         and weight is not None
         and weight.dim() == 2
@@ -258,6 +278,18 @@ def _unmatched(patterns: Sequence[Pattern], names: Sequence[str]) -> str:
         near = nearest_names(pattern, names)
         parts.append(describe(pattern) + (f" (near misses: {', '.join(near)})" if near else ""))
     return f"no weight of the model matches {'; '.join(parts)}"
+
+
+def _only_skipped(
+    pattern: Pattern,
+    weights: Sequence[tuple[nn.Parameter, Sequence[tuple[str, nn.Module]]]],
+    skipped: Sequence[Skipped],
+) -> str:
+    meant = {places[0][0] for _, places in weights if any(matches(pattern, n, m) for n, m in places)}
+    reasons = [f"{s.name}: {s.reason}" for s in skipped if s.name in meant][:3] or [
+        "biases and norms never are"
+    ]
+    return f"include names {describe(pattern)}, but nothing of it can be sparsified ({'; '.join(reasons)})"
 
 
 def _nothing(skipped: Sequence[Skipped]) -> str:

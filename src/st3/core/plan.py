@@ -1,5 +1,6 @@
 """What is asked of each layer after a number of steps: ramp, allocation, layers with a sparsity of their own."""
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
@@ -26,16 +27,20 @@ class Plan:
 
     def reached(self, step: int) -> bool:
         """Tell whether the full target is asked for after `step` steps."""
-        return self.ramp(step) >= self.sparsity
+        return self.asked(step) >= self.sparsity
 
-    def cuts(self, layers: Sequence[Layer], raws: Sequence[Tensor], step: int) -> list[Cut | None]:
-        """Return where to cut each layer after `step` steps; None where it stays dense."""
+    def asked(self, step: int) -> float:
+        """Return the sparsity asked for after `step` steps: the ramp's value, without its last rounding error."""
         now = self.ramp(step)
         if not 0.0 <= now < 1.0:
             raise ValueError(
                 f"the ramp must stay at or above 0 and below 1, but asks for {now!r} at step {step}"
             )
-        return self._cuts(layers, raws, now)
+        return self.sparsity if math.isclose(now, self.sparsity, rel_tol=1e-9) else now
+
+    def cuts(self, layers: Sequence[Layer], raws: Sequence[Tensor], step: int) -> list[Cut | None]:
+        """Return where to cut each layer after `step` steps; None where it stays dense."""
+        return self._cuts(layers, raws, self.asked(step))
 
     def require_feasible(self, layers: Sequence[Layer], raws: Sequence[Tensor]) -> None:
         """Raise now what the end of the ramp would raise: a floor or allocation that cannot meet the target."""
@@ -54,7 +59,8 @@ class Plan:
         for i, layer in enumerate(layers):
             if layer.sparsity is not None:
                 alone = Pool([layer], [raws[i]], self.hints)
-                cuts[i] = Uniform()(alone, quota(layer.weights, layer.sparsity * progress))[0]
+                own = quota(layer.weights, layer.sparsity * progress)
+                cuts[i] = cuts_with_floor(Uniform(), alone, own, self.min_weights)[0]
         return cuts
 
     def zeros_asked(self, layers: Sequence[Layer]) -> int:

@@ -5,6 +5,7 @@ step with it. `start` and `end` are optimizer steps; the value at `step` is what
 steps, so a ramp that ends at step 80 asks for the full target right after the 80th step.
 """
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from numbers import Integral, Real
@@ -115,7 +116,11 @@ def resolve_ramp(ramp: str | Ramp, *, sparsity: float, start: int, end: int, tot
             )
         ramp = RAMPS[ramp](sparsity, start, end)
     reached = ramp(total_steps)
-    if reached != sparsity:
+    if reached > sparsity and not math.isclose(reached, sparsity, rel_tol=1e-9):
+        raise ValueError(
+            f"the ramp asks for {reached:.4g} at step {total_steps}, more than the sparsity of {sparsity:g}"
+        )
+    if not math.isclose(reached, sparsity, rel_tol=1e-9):
         where = f"ends at step {end} but the run stops" if end > total_steps else "has not reached the target"
         raise ValueError(
             f"the ramp {where} at step {total_steps}: sparsity would stop at {reached:.4g} of {sparsity:g}; "

@@ -7,8 +7,8 @@ from torch import Tensor, nn
 
 from ..measure import LayerRow, Report, count_macs
 from .allocations import Cut
-from .inspection import count
-from .layers import Layers, find_layers, named_weights
+from .inspection import count_all
+from .layers import Layer, Layers, find_layers, named_weights
 from .patterns import Patterns
 
 __all__ = ["build_report", "report"]
@@ -23,9 +23,8 @@ def report(
     >>> report(nn.Linear(4, 2)).zeros
     0
     """
-    return build_report(
-        model, find_layers(model, include=include, exclude=exclude), {}, None, None, example_input
-    )
+    layers = find_layers(model, include=include, exclude=exclude, trained_only=False)
+    return build_report(model, layers, {}, None, None, example_input)
 
 
 def build_report(
@@ -35,19 +34,22 @@ def build_report(
     target: float | None,
     step: int | None,
     example_input: Any,
+    *,
+    is_final: bool = True,
 ) -> Report:
-    """Return the report of `layers`, with the thresholds of `cuts`."""
+    """Return the report of `layers`, with the thresholds of `cuts`; `is_final` if those stand at the target."""
     macs = None if example_input is None else count_macs(model, example_input)
-    rows = []
+    rows, counts = [], count_all(list(layers))
     for layer in layers:
-        found, cut = count(layer), cuts.get(layer.name)
+        found, cut = counts[layer.name], cuts.get(layer.name)
         rows.append(
             LayerRow(
                 name=layer.name,
                 shape=layer.shape,
                 weights=layer.weights,
                 zeros=found.zeros,
-                target=layer.sparsity if cut is None or cut.zeros is None else cut.zeros / layer.weights,
+                target=_target(layer, cut) if is_final else layer.sparsity,
+                in_budget=layer.sparsity is None,
                 threshold=None if cut is None else float(cut.threshold),
                 empty_filters=found.empty_filters,
                 filters=found.filters,
@@ -64,6 +66,13 @@ def build_report(
         skipped=tuple((s.name, s.reason) for s in layers.skipped),
         input_shape=None if example_input is None else _shapes(example_input),
     )
+
+
+def _target(layer: Layer, cut: Cut | None) -> float | None:
+    """Return the sparsity that the allocation, or the user, gave this layer for itself."""
+    if layer.sparsity is not None or cut is None or cut.zeros is None:
+        return layer.sparsity
+    return cut.zeros / layer.weights
 
 
 def _shapes(example: Any) -> str:

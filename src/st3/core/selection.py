@@ -12,7 +12,8 @@ A `Hint` remembers where the last answer lay. It makes the next search faster an
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import lru_cache
 
 import torch
 from torch import Tensor
@@ -40,6 +41,18 @@ class Selected:
     low: Scalar
     high: Scalar
     surplus: Scalar
+    twins: "dict[torch.device, Selected]" = field(
+        default_factory=dict, repr=False
+    )  # the same on other devices
+
+    def on(self, device: torch.device) -> "Selected":
+        """Return this selection with its numbers on `device`; always the same object for the same device."""
+        if not isinstance(self.low, Tensor) or self.low.device == device:
+            return self
+        if device not in self.twins:
+            low, high, surplus = (torch.as_tensor(x).to(device) for x in (self.low, self.high, self.surplus))
+            self.twins[device] = Selected(low, high, surplus, self.twins)
+        return self.twins[device]
 
 
 @dataclass(frozen=True)
@@ -92,7 +105,9 @@ def threshold_between(selected: Selected, fraction: float, dtype: torch.dtype) -
     """Return low + (high - low) * fraction in the precision of `dtype`, never rounded up to `high`."""
     low, high = selected.low, selected.high
     if isinstance(low, Tensor) and isinstance(high, Tensor):
-        between = low + torch.where(torch.isfinite(high), high - low, 0.0) * fraction
+        wide = torch.float32 if low.device.type == "mps" else torch.float64  # rounded once, as on the CPU
+        gap = torch.where(torch.isfinite(high), high.to(wide) - low.to(wide), 0.0)
+        between = (low.to(wide) + gap * fraction).to(low.dtype)
         return torch.where(between < high, between, low)
     if not fraction or high == math.inf:
         return low
@@ -116,8 +131,7 @@ def layer_thresholds(
         members = [i for i, dtype in enumerate(dtypes) if _precision(dtype) == own]
         if not members:
             continue
-        each = [1.0 if factors is None else factors[i] for i in members]
-        factor = torch.tensor(each, dtype=own, device=limit.device)[:, None]
+        factor = _column(tuple(1.0 if factors is None else factors[i] for i in members), own, limit.device)
         near = (limit / factor).to(own).view(bits) + torch.arange(-4, 5, dtype=bits, device=limit.device)
         candidates = torch.clamp(near, min=0).view(own)
         fits = (candidates * factor).to(limit.dtype) <= limit
@@ -126,6 +140,12 @@ def layer_thresholds(
         for i, value in zip(members, found, strict=True):
             results[i] = value
     return results
+
+
+@lru_cache(maxsize=16)
+def _column(factors: tuple[float, ...], dtype: torch.dtype, device: torch.device) -> Tensor:
+    """Return `factors` as a column; kept, because sending it to a device at every step would make the host wait."""
+    return torch.tensor(factors, dtype=dtype, device=device)[:, None]
 
 
 def _precision(dtype: torch.dtype) -> torch.dtype:

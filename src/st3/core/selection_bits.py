@@ -18,9 +18,9 @@ __all__ = ["select"]
 
 CHUNK = 1 << 22  # weights per piece: bounds the temporaries
 DIGITS = {torch.int32: (11, 10, 10), torch.int64: (11, 13, 13, 13, 13)}  # bits of |float32| and |float64|
-WINDOW_BITS = (
-    21  # a warm search looks at 2^21 neighbouring floats first: a quarter of the threshold's magnitude
-)
+# A warm search looks at 2^21 neighbouring floats first: a quarter of the threshold's magnitude.
+WINDOW_BITS = 21
+SPREAD = 256
 
 
 def select(
@@ -78,6 +78,11 @@ def _locate(counts: Tensor, rank: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     return digit, upto.gather(0, digit.reshape(1)).squeeze(0) - here, here
 
 
+def _spread(bits: Tensor) -> Tensor:
+    """Return one of `SPREAD` bins for a score that is not of interest: a single one would be hit by all at once."""
+    return (bits ^ (bits >> 16)) & (SPREAD - 1)
+
+
 class _Scores:
     """The bits of all scores of a pool, piece by piece, and counts of them over all processes."""
 
@@ -99,19 +104,20 @@ class _Scores:
 
         def digits(bits: Tensor) -> Tensor:
             is_member = (bits >> above) == (prefix.to(bits.device) >> above)
-            return torch.where(is_member, (bits >> shift) & (bins - 1), bins)
+            return torch.where(is_member, (bits >> shift) & (bins - 1), bins + _spread(bits))
 
-        return self._count(digits, bins + 1)[:bins]
+        return self._count(digits, bins + SPREAD)[:bins]
 
     def window(self, start: Tensor, shift: int, bins: int) -> tuple[Tensor, Tensor]:
         """Count (bits - start) >> shift in `bins` bins, and how many scores lie below `start`."""
 
         def digits(bits: Tensor) -> Tensor:
             offset = (bits - start.to(bits.device)) >> shift  # both are non-negative, so this cannot overflow
-            return torch.where(offset < 0, bins, torch.where(offset < bins, offset, bins + 1))
+            beyond = bins + SPREAD + _spread(bits)
+            return torch.where(offset < 0, bins + _spread(bits), torch.where(offset < bins, offset, beyond))
 
-        counts = self._count(digits, bins + 2)
-        return counts[:bins], counts[bins]
+        counts = self._count(digits, bins + 2 * SPREAD)
+        return counts[:bins], counts[bins : bins + SPREAD].sum()
 
     def smallest_above(self, bits: Tensor) -> Tensor:
         """Return the smallest score's bits above `bits`; those of infinity if there is none."""

@@ -20,9 +20,10 @@ __all__ = ["select"]
 
 CHUNK = 1 << 16  # weights per piece of work: the scratch arrays stay in the cache
 SAMPLE = 1 << 16  # weights looked at to guess a bracket
-PARALLEL_FROM = 1 << 22  # weights from which a second thread pays
+PARALLEL_FROM = 1 << 22  # weights from which another thread pays
+MOST_THREADS = 8  # beyond, memory is the limit
 MOST_KEPT = 0.4  # a bracket that holds a larger part of the weights is given up
-MOST_INSIDE = 0.02  # a bracket that holds a larger part of the weights is narrowed next time
+MOST_INSIDE = 0.005  # a bracket that holds a larger part of the weights is narrowed next time
 
 Piece = tuple[np.ndarray, float]  # some weights of one layer, and the layer's factor
 
@@ -115,17 +116,20 @@ def _sampled_bracket(pieces: list[Piece], total: int, k: int) -> tuple[float, fl
 
 def _scan(pieces: list[Piece], total: int, low: float, high: float) -> tuple[int, np.ndarray]:
     """Return how many scores are at most `low`, and those that lie in (low, high]."""
-    threads = torch.get_num_threads() if total >= PARALLEL_FROM else 1
+    threads = min(torch.get_num_threads(), MOST_THREADS, total // PARALLEL_FROM + 1)
     if threads == 1:
         parts = [_scan_some(pieces, low, high)]
     else:
         shares = [pieces[i::threads] for i in range(threads)]
         with ThreadPoolExecutor(threads) as pool:  # numpy lets other threads run while it works
             parts = list(pool.map(_scan_some, shares, itertools.repeat(low), itertools.repeat(high)))
-    return sum(below for below, _ in parts), np.concatenate([inside for _, inside in parts])
+    found = [part for part in parts if part is not None]
+    if len(found) < len(parts):
+        return 0, np.empty(0)  # a bracket that was given up holds no answer
+    return sum(below for below, _ in found), np.concatenate([inside for _, inside in found])
 
 
-def _scan_some(pieces: list[Piece], low: float, high: float) -> tuple[int, np.ndarray]:
+def _scan_some(pieces: list[Piece], low: float, high: float) -> tuple[int, np.ndarray] | None:
     below, found = 0, []
     dtype = np.result_type(*{weights.dtype for weights, _ in pieces})
     scratch = {dtype: np.empty(CHUNK, dtype)}
@@ -137,7 +141,7 @@ def _scan_some(pieces: list[Piece], low: float, high: float) -> tuple[int, np.nd
         inside ^= is_below  # a NaN is neither below nor inside: it counts as large, as in a sort
         found.append(scores[inside])
         if len(found) % 64 == 0 and sum(part.size for part in found) > MOST_KEPT * CHUNK * len(found):
-            return below, np.empty(0, dtype)  # half of all weights are tied in here: better taken together
+            return None  # nearly half of these weights are tied in here: better taken together
     return below, np.concatenate(found)
 
 

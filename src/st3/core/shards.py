@@ -9,12 +9,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 if TYPE_CHECKING:
     from torch.distributed import ProcessGroup
 
-__all__ = ["UNSHARDED", "Shards", "all_reduce", "is_sharded", "local", "shards_of"]
+__all__ = ["UNSHARDED", "Shards", "all_reduce", "is_sharded", "local", "reshard", "shards_of"]
 
 
 @dataclass(frozen=True)
@@ -45,6 +45,13 @@ def local(tensor: Tensor) -> Tensor:
     with torch.no_grad():
         part: Tensor = tensor.to_local()  # type: ignore[attr-defined]
     return part
+
+
+def reshard(model: nn.Module) -> None:
+    """Let `fully_shard` drop the whole weights that it keeps after a forward pass, so that the shards count again."""
+    for module in model.modules():
+        if callable(getattr(module, "reshard", None)):
+            module.reshard()  # type: ignore[operator]
 
 
 def shards_of(weight: Tensor, filter_axis: int, name: str) -> Shards:

@@ -1,6 +1,7 @@
 """The sparsifier: what a user holds while a model trains sparse."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -12,12 +13,12 @@ from .allocations import Allocation
 from .conductor import Conductor
 from .errors import TargetMissedError
 from .inspection import CollapseWatch, count, require_numbers
-from .layers import Layer, Layers, named_weights
-from .method import HardThreshold, Method
+from .layers import Layers, named_weights
+from .method import FixedMask, HardThreshold, Method
 from .ramps import Ramp
 from .reporting import build_report
 from .selection import quota
-from .shards import local
+from .shards import local, reshard
 from .writing import break_ties, write_sparse
 
 __all__ = ["Sparsifier"]
@@ -42,6 +43,7 @@ class Sparsifier:
         self._is_detached = False
         self._last_step = 0
         conductor.on_step = self._after_step
+        conductor.on_no_gradient = self._require_own_weights
 
     # ---------------------------------------------------------------- questions
 
@@ -73,9 +75,11 @@ class Sparsifier:
     @property
     def at_target(self) -> bool:
         """Whether the target is reached: from then on a checkpoint may count as the best."""
+        if self._is_detached and not self.is_finalized:
+            return False
         if self.is_frozen:
             return not self._shortfalls()  # the ramp goes on, the masks do not
-        return self._conductor.plan.reached(self.step)
+        return self._conductor.plan.reached(self.step) and (self.is_finalized or self._conductor.all_joined())
 
     @property
     def optimizers(self) -> list[Optimizer]:
@@ -90,7 +94,7 @@ class Sparsifier:
     @property
     def is_frozen(self) -> bool:
         """Whether the masks are fixed."""
-        return self._conductor.method.keeps == "mask"
+        return isinstance(self._conductor.method, FixedMask)
 
     @property
     def thresholds(self) -> dict[str, float]:
@@ -100,13 +104,23 @@ class Sparsifier:
     def report(self, example_input: Any = None) -> Report:
         """Return what the model holds now, layer by layer; with an example input also its multiply-adds."""
         self._conductor.settle()
-        step = self.step if self.is_attached else None
-        return build_report(self.model, self.layers, self._conductor.cuts, self.sparsity, step, example_input)
+        plan, cuts = self._conductor.plan, self._conductor.cuts
+        return build_report(
+            self.model,
+            self.layers,
+            cuts,
+            self.sparsity,
+            self.step,
+            example_input,
+            is_final=plan.reached(self.step),
+        )
 
     def __repr__(self) -> str:
         plan = self._conductor.plan
         state = "finalized" if self.is_finalized else "detached" if self._is_detached else f"step {self.step}"
         head = f"Sparsifier({self.method}, {plan.allocation}, {plan.ramp}, {state})"
+        if any(layer.shards.counts for layer in self.layers):
+            return head  # counting zeros takes all processes, and a repr may be asked of one
         return f"{head}\n{self.report()}"
 
     # ---------------------------------------------------------------- the life of a run
@@ -121,6 +135,7 @@ class Sparsifier:
         self._require_attached("adopt")
         self._conductor.adopt()
         self._conductor.refresh()
+        reshard(self.model)
 
     def map_gradients(self) -> None:
         """Turn gradients into those of the raw weights before clipping; needed with sharded weights only.
@@ -142,8 +157,10 @@ class Sparsifier:
         self._require_attached("finalize")
         conductor = self._conductor
         conductor.settle()
-        if len(conductor.optimizers) > 1 and self.at_target:
+        if len(conductor.optimizers) > 1 and self.at_target and not conductor.was_replaced():
             conductor.refresh()  # optimizers that step at different rates leave the others' weights a step behind
+        held = [local(layer.parameter.detach()) for layer in self.layers]
+        require_numbers(list(self.layers), held, "at the end of training")
         self._require_target()
         self._watch.look(list(self.layers), self.step, is_last=True)
         self._last_step = self.step
@@ -159,6 +176,7 @@ class Sparsifier:
             self._conductor.settle()
             self._last_step = self.step
             self._conductor.restore_raw()
+            reshard(self.model)
             self._conductor.forget()
             self._conductor.cuts.clear()
         self._conductor.unhook()
@@ -177,8 +195,12 @@ class Sparsifier:
             raise LookupError(
                 f"the other model has no weight {', '.join(map(repr, missing[:5]))}: it is no copy of this one"
             )
-        twins = [Layer(x.name, others[x.name], x.kind, x.filters, x.shards, x.sparsity) for x in self.layers]
+        twins = [replace(layer, parameter=others[layer.name]) for layer in self.layers]
         raws = [local(twin.parameter.detach()).clone() for twin in twins]
+        if self.is_frozen and self.is_attached:
+            for layer, twin in zip(self.layers, twins, strict=True):
+                local(twin.parameter).masked_fill_(local(layer.parameter) == 0, 0.0)
+            return sum(count(twin).zeros for twin in twins) / sum(twin.weights for twin in twins)
         cuts = self._conductor.plan.cuts(twins, raws, self.step)
         for twin, raw, cut in zip(twins, raws, cuts, strict=True):
             write_sparse(HardThreshold(), twin, cut, raw, fresh=False)
@@ -218,11 +240,23 @@ class Sparsifier:
             why.append("the masks were frozen before the target was reached: freeze later")
         elif not self.at_target:
             why.append(
-                f"training stopped at step {self.step}, before the ramp's end: train longer or lower total_steps"
+                f"training stopped at step {self.step}, before the ramp's end: train longer or lower total_steps (it "
+                f"counts calls of optimizer.step: with gradient accumulation there are fewer of them than batches)"
             )
-        elif never:
+        if never and not self.is_frozen:
             why.append(f"no gradient ever reached {', '.join(map(repr, never[:5]))}: exclude such layers")
         raise TargetMissedError(f"target sparsity {self.sparsity} was missed: " + "; ".join(why))
+
+    def _require_own_weights(self) -> None:
+        """Raise where the model has got other weights than those that were sparsified: no gradient will reach them."""
+        held = {id(parameter) for parameter in self.model.parameters()}
+        lost = [layer.name for layer in self.layers if id(layer.parameter) not in held]
+        if lost:
+            raise RuntimeError(
+                f"the model no longer holds the weight {lost[0]!r} that was sparsified ({len(lost)} of "
+                f"{len(self.layers)} layers), so no gradient reaches it: call fully_shard (or replace layers) first, "
+                f"then build the optimizer, then call sparsify"
+            )
 
     def _after_step(self, step: int) -> None:
         if step % LOOK_EVERY == 0:

@@ -6,33 +6,52 @@ from typing import Any
 import torch
 from torch.optim import Optimizer
 
-from .shards import local
+from .shards import all_reduce, local, shards_of
 
-__all__ = ["found_inf", "is_initialisation", "is_nested", "run_closure_once"]
+__all__ = ["begin_step", "found_inf", "is_initialisation", "is_nested", "run_closure_once"]
 
 _WRAPPER = Optimizer.profile_hook_step.__code__  # its inner function `wrapper` calls the hooks
 
 
-def run_closure_once(args: Any, kwargs: Any) -> tuple[Any, Any]:
+def run_closure_once(args: Any, kwargs: Any, optimizer: Optimizer) -> tuple[Any, Any]:
     """Run the closure, if there is one, while the parameters still hold the sparse weights."""
     closure = args[1] if len(args) > 1 else kwargs.get("closure")
     if closure is None:
         return args, kwargs
     with torch.enable_grad():
         loss = closure()
-    calls = iter((loss,))
+    versions: list[int] = []
+    losses = [loss]
 
     def result() -> Any:
-        for value in calls:
-            return value
-        raise RuntimeError(
-            "this optimizer evaluates its closure several times per step; between the evaluations the model would hold "
-            "raw weights instead of sparse ones: use an optimizer that evaluates it once"
-        )
+        if not losses:
+            raise RuntimeError(
+                "this optimizer evaluates its closure several times per step; between the evaluations the model would "
+                "hold raw weights instead of sparse ones: use an optimizer that evaluates it once"
+            )
+        if versions != _versions(optimizer):
+            raise RuntimeError(
+                "this optimizer moves the weights before it evaluates its closure, which had to be evaluated before "
+                "the step, at the sparse weights: use an optimizer that evaluates it first"
+            )
+        return losses.pop()
+
+    result.begin = lambda: versions.extend(_versions(optimizer))  # type: ignore[attr-defined]
 
     if len(args) > 1:
         return (args[0], result, *args[2:]), kwargs
     return args, {**kwargs, "closure": result}
+
+
+def begin_step(args: Any, kwargs: Any) -> None:
+    """Tell the closure of `run_closure_once` that the raw weights are in place."""
+    closure = args[1] if len(args) > 1 else kwargs.get("closure")
+    if closure is not None:
+        closure.begin()
+
+
+def _versions(optimizer: Optimizer) -> list[int]:
+    return [local(p.detach())._version for group in optimizer.param_groups for p in group["params"]]
 
 
 def found_inf(optimizer: Optimizer) -> bool:
@@ -48,7 +67,8 @@ def is_initialisation(optimizer: Optimizer) -> bool:
     ):
         return False
     grads = [p.grad for group in optimizer.param_groups for p in group["params"] if p.grad is not None]
-    return all(not bool(local(grad).any()) for grad in grads)
+    # Over all processes: one that holds nothing of any weight sees no gradient, and must count like the others.
+    return not any(int(all_reduce(local(grad).any().long(), shards_of(grad, 0, "").counts)) for grad in grads)
 
 
 def is_nested(optimizer: Optimizer) -> bool:

@@ -1,9 +1,9 @@
 """Where raw weights (or masks) and the step count live: in the optimizer, beside the momentum.
 
-So a checkpoint of model and optimizer is the whole state, in anybody's trainer. Three rules, each learned the hard way:
-a tensor joins `optimizer.state[p]` only once the optimizer has put its own keys there (Adam refuses to load or copy a
-state without them), until then it waits here; a tensor that arrives by loading wins; and no reference to
-`optimizer.state` or `param_groups` is kept, because loading replaces both.
+So a checkpoint of model and optimizer is the whole state, in anybody's trainer. Three rules: a tensor joins
+`optimizer.state[p]` only once the optimizer has put its own keys there (Adam refuses to load or copy a state without
+them), until then it waits here; a tensor that arrives by loading wins; and no reference to `optimizer.state` or
+`param_groups` is kept, because loading replaces both.
 """
 
 from collections.abc import Mapping, Sequence
@@ -43,9 +43,9 @@ def write_step(optimizer: Optimizer, step: int | None) -> None:
 class _Seen:
     """What a parameter and its tensor looked like when we last wrote them."""
 
-    parameter_version: int
+    parameter_versions: tuple[int, ...]
     tensor: Tensor
-    tensor_version: int
+    tensor_versions: tuple[int, ...]
 
 
 class Store:
@@ -65,6 +65,10 @@ class Store:
         """Tell whether the layer's tensor lies in the optimizer's state."""
         return self.key in self.owner(layer).state.get(layer.parameter, {})
 
+    def has_mask(self, layer: Layer) -> bool:
+        """Tell whether the optimizer's state holds a fixed mask for the layer."""
+        return "mask" in self.owner(layer).state.get(layer.parameter, {})
+
     def find(self, layer: Layer) -> Tensor | None:
         """Return the layer's tensor, the loaded one if there are two."""
         state = self.owner(layer).state.get(layer.parameter, {})
@@ -79,7 +83,7 @@ class Store:
         tensor = self.find(layer)
         if tensor is None:
             raise CheckpointError(
-                f"the {self.key} weight of layer {layer.name!r} is gone from the optimizer state; load a checkpoint "
+                f"the {self.key} of layer {layer.name!r} is gone from the optimizer state; load a checkpoint "
                 f"that was saved with st3, or call sparsify again"
             )
         parameter = layer.parameter
@@ -114,21 +118,21 @@ class Store:
 
     def remember(self, layer: Layer, tensor: Tensor) -> None:
         """Note the versions of parameter and tensor as we leave them."""
-        part = local(tensor)
-        self._seen[layer.name] = _Seen(local(layer.parameter.detach())._version, part, part._version)
+        self._seen[layer.name] = _Seen(_versions(layer.parameter), local(tensor), _versions(tensor))
 
     def was_replaced(self, layer: Layer) -> bool:
         """Tell whether the parameter was written since `remember`, and its tensor was not."""
         seen = self._seen.get(layer.name)
         tensor = self.find(layer)
-        if (
-            seen is None
-            or tensor is None
-            or local(layer.parameter.detach())._version == seen.parameter_version
-        ):
+        if seen is None or tensor is None or _versions(layer.parameter) == seen.parameter_versions:
             return False
-        part = local(tensor)
-        return part is seen.tensor and part._version == seen.tensor_version
+        return local(tensor) is seen.tensor and _versions(tensor) == seen.tensor_versions
+
+
+def _versions(tensor: Tensor) -> tuple[int, ...]:
+    """Return numbers that change whenever the tensor is written: of a DTensor as such, and of its local part."""
+    part = local(tensor)
+    return (part._version,) if part is tensor else (tensor._version, part._version)
 
 
 def check_loadable(
@@ -145,6 +149,7 @@ def check_loadable(
     saved_keys = [key for group in groups for key in group["params"]]
     here = [p for group in optimizer.param_groups for p in group["params"]]
     saved = {id(p): state_dict["state"].get(key, {}) for p, key in zip(here, saved_keys, strict=False)}
+    _refuse_others(saved, layers)
     for layer in layers:
         entry = saved.get(id(layer.parameter), {})
         tensor = next((entry[key] for key in KEYS if key in entry), None)
@@ -161,6 +166,7 @@ def check_loadable(
 def check_state(layers: Sequence[Layer], owners: Mapping[str, Optimizer]) -> bool:
     """Tell whether the optimizers hold tensors of ours for these layers; raise if they belong to another model."""
     found = False
+    _refuse_others({id(p): state for o in owners.values() for p, state in o.state.items()}, layers)
     for layer in layers:
         state = owners[layer.name].state.get(layer.parameter, {})
         for key in KEYS:
@@ -168,6 +174,15 @@ def check_state(layers: Sequence[Layer], owners: Mapping[str, Optimizer]) -> boo
                 _check_shape(layer, state[key])
                 found = True
     return found
+
+
+def _refuse_others(saved: Mapping[int, Mapping[str, Any]], layers: Sequence[Layer]) -> None:
+    mine = {id(layer.parameter) for layer in layers}
+    if any(key in entry for parameter, entry in saved.items() if parameter not in mine for key in KEYS):
+        raise CheckpointError(
+            "the optimizer state holds raw weights of layers that are not sparsified now: use the same include and "
+            "exclude as when it was saved"
+        )
 
 
 def _check_shape(layer: Layer, tensor: Tensor) -> None:

@@ -66,7 +66,7 @@ def _pieces(sparse: Tensor, layer: Layer) -> Sequence[tuple[int, int]]:
 def _write_piece(
     method: ThresholdMethod, layer: Layer, cut: Cut, raw: Tensor, sparse: Tensor
 ) -> Tensor | None:
-    threshold = cut.threshold.to(raw.device) if isinstance(cut.threshold, Tensor) else cut.threshold
+    threshold = cut.threshold
     if raw.dtype not in HALF:
         return method.sparse_weight(raw, threshold, layer.filter_means, sparse)
     wide = torch.empty_like(raw, dtype=torch.float32)
@@ -102,7 +102,7 @@ def break_ties(layers: Sequence[Layer], cuts: Sequence[Cut | None], raws: Sequen
         if not isinstance(selected.surplus, Tensor) and selected.surplus == 0:
             continue
         tied = tied_at_cut(cut, raw)
-        before = seen.get(id(selected), torch.zeros((), dtype=torch.int64, device=raw.device))
+        before = seen.get(id(selected.twins), torch.zeros((), dtype=torch.int64)).to(raw.device)
         position = before + tied.flatten().cumsum(0).view_as(tied)
         spared = (
             0 if layer.shards.counts else selected.surplus
@@ -111,4 +111,4 @@ def break_ties(layers: Sequence[Layer], cuts: Sequence[Cut | None], raws: Sequen
         sparse.masked_fill_(
             (raw.float().abs() * cut.factor < selected.low) | (tied & (position > spared)), 0.0
         )
-        seen[id(selected)] = before + tied.sum()
+        seen[id(selected.twins)] = before + tied.sum()

@@ -31,6 +31,7 @@ class LayerRow:
     empty_filters: int  # filters without an active weight
     filters: int
     macs: int | None  # dense; None: not counted
+    in_budget: bool = True  # False: it has a sparsity of its own, apart from the report's target
 
     @property
     def sparsity(self) -> float:
@@ -104,6 +105,8 @@ class Report:
 
     def __str__(self) -> str:
         return report_text(self)
+
+    __repr__ = __str__
 
     def to_dict(self) -> dict[str, Any]:
         """Return everything as numbers, strings, lists and dictionaries, ready for JSON."""

@@ -42,7 +42,7 @@ def report_text(report: "Report") -> str:
 def _layer_cells(row: "LayerRow") -> list[str]:
     return [
         row.name,
-        "×".join(map(str, row.shape)),
+        "x".join(map(str, row.shape)),
         f"{row.weights:,}",
         f"{row.zeros:,}",
         _percent(row.zeros, row.weights),
@@ -61,7 +61,9 @@ def _total_cells(report: "Report") -> list[str]:
         f"{report.weights:,}",
         f"{report.zeros:,}",
         _percent(report.zeros, report.weights),
-        "" if report.target is None else f"{100 * report.target:.2f}",
+        ""
+        if report.target is None or not all(row.in_budget for row in report.rows)
+        else f"{100 * report.target:.2f}",
         "",
         _mega(report.dense_macs),
         _mega(report.sparse_macs),
@@ -74,6 +76,16 @@ def _remarks(report: "Report") -> list[str]:
     target = "" if report.target is None else f", target {100 * report.target:.2f} %"
     step = "" if report.step is None else f", step {report.step:,}"
     percent = _percent(report.zeros, report.weights)
+    alone = [row for row in report.rows if not row.in_budget]
+    if alone:
+        zeros = report.zeros - sum(row.zeros for row in alone)
+        weights = report.weights - sum(row.weights for row in alone)
+        common = (
+            f", without the layers that have a target of their own {_percent(zeros, weights)} %"
+            if weights
+            else ""
+        )
+        target = f"{common}{target}" if weights else ""
     remarks = [
         f"Sparsity: {percent} % of {report.weights:,} weights in {layers}{target}{step}.",
         f"Other parameters (biases, norms, layers left dense): {report.other_parameters:,}.",
@@ -86,8 +98,8 @@ def _remarks(report: "Report") -> list[str]:
         remarks.append(f"Not counted: {'; '.join(report.uncounted)}.")
     if report.skipped:
         reasons = Counter(reason for _, reason in report.skipped)
-        listed = "; ".join(f"{count} {reason}" for reason, count in reasons.items())
-        remarks.append(f"Not sparsified: {len(report.skipped)} ({listed}).")
+        listed = "; ".join(f"{count} x {reason}" for reason, count in reasons.items())
+        remarks.append(f"Weights left dense: {len(report.skipped)} ({listed}).")
     return remarks
 
 
