@@ -405,11 +405,9 @@ def test_two_sparsifiers_on_one_weight_are_refused() -> None:
     model, optimizer, first = start()
     train(model, optimizer, 3)
     for second in (sparsify, st3.keep_mask):
-        with refused(
-            model, optimizer, "'conv.weight'", "already has a sparsifier: detach() or finalize() it first"
-        ):
+        with refused(model, optimizer, "'conv.weight'", "already: detach() or finalize() it first"):
             second(model, optimizer)
-    with refused(model, optimizer, "'head.weight' already has a sparsifier"):
+    with refused(model, optimizer, "there is a sparsifier for 'head.weight' already"):
         sparsify(model, optimizer, include="head")
     train(model, optimizer, range(3, STEPS))
     first.finalize()
@@ -418,7 +416,7 @@ def test_two_sparsifiers_on_one_weight_are_refused() -> None:
 def test_two_sparsifiers_on_one_weight_are_refused_also_with_another_optimizer() -> None:
     model, optimizer, _ = start()
     other = adam(model.parameters())
-    with refused(model, [optimizer, other], "already has a sparsifier"):
+    with refused(model, [optimizer, other], "there is a sparsifier for"):
         sparsify(model, other)
 
 

@@ -451,7 +451,9 @@ def test_a_report_lists_every_layer_and_says_that_macs_are_not_counted() -> None
     assert report.uncounted == tuple(f"{layer.name} (sharded: not counted)" for layer in sparsifier.layers)
     assert "conv.weight (sharded: not counted)" in str(report)
     assert report.other_parameters == 10 + 3 + 6 + 9 + 10
-    assert "narrow.weight" in repr(sparsifier)
+    assert "narrow.weight" not in repr(
+        sparsifier
+    )  # a repr, unlike a report, may be asked of one process alone
 
 
 @on_ranks(4)

@@ -175,9 +175,11 @@ def test_embeddings_are_left_out_unless_their_type_is_included():
     assert covered(model, include=[nn.Embedding, nn.Linear]) == ["embed.weight", "fc.weight"]
 
 
-def test_an_embedding_included_by_name_only_is_still_left_out_with_its_reason():
+def test_an_embedding_included_by_name_only_is_refused_with_its_reason():
     model = nn.ModuleDict({"embed": nn.Embedding(10, 4), "fc": nn.Linear(4, 2)})
-    assert reasons(model, include=["embed", "fc"]) == {"embed.weight": "an embedding"}
+    said = r"include names 'embed', but nothing of it can be sparsified \(embed\.weight: an embedding\)"
+    with pytest.raises(LookupError, match=said):
+        find_layers(model, include=["embed", "fc"])
 
 
 @pytest.mark.parametrize("kind", [nn.RNN, nn.LSTM, nn.GRU])
@@ -491,11 +493,11 @@ def test_the_table_shows_every_weight_and_every_reason():
     layers = find_layers(model, layer_sparsity={"3": 0.5})
     assert str(layers) == repr(layers)
     assert str(layers).splitlines() == [
-        "layer     kind    shape   weights",
-        "1.weight  Conv1d  8x4x3        96  sparsified",
-        "3.weight  Linear  2x8          16  sparsity of its own: 0.5",
-        "0.weight          1000x4           skipped: an embedding",
-        "2 layers, 112 weights are sparsified",
+        "layer     kind       shape   weights",
+        "1.weight  Conv1d     8x4x3        96  sparsified",
+        "3.weight  Linear     2x8          16  sparsity of its own: 0.5",
+        "0.weight  Embedding  1000x4    4,000  skipped: an embedding",
+        "2 layers with 112 weights sparsified",
     ]
 
 

@@ -16,8 +16,8 @@ PLAIN = Report((CONV, FC), 0.8, 4000, 14, 500_000, ("aten.bmm on w",), SKIPPED, 
 def test_a_whole_report() -> None:
     assert report_text(PLAIN).splitlines() == [
         "layer            shape    weights  zeros  sparsity %  threshold  MMACs dense  MMACs sparse  empty filters",
-        "conv.weight      4×2×5×5      200    150       75.00      0.125        2.000         0.500         1 of 4",
-        "fc.weight        10×10        100     90       90.00      0.125            -             -              0",
+        "conv.weight      4x2x5x5      200    150       75.00      0.125        2.000         0.500         1 of 4",
+        "fc.weight        10x10        100     90       90.00      0.125            -             -              0",
         "everything else                                                        0.500         0.500",
         "total                         300    240       80.00                   2.500         1.000        1 of 14",
         "",
@@ -28,7 +28,7 @@ def test_a_whole_report() -> None:
         "Counted for the input (1, 2, 8, 8).",
         "Sparse MACs are theoretical: a dense runtime multiplies by the zeros as well.",
         "Not counted: aten.bmm on w.",
-        "Not sparsified: 3 (2 of a norm; 1 kept dense).",
+        "Weights left dense: 3 (2 x of a norm; 1 x kept dense).",
     ]
 
 
@@ -37,7 +37,7 @@ def test_columns_and_lines_without_data_are_left_out() -> None:
     text = report_text(Report((bare,), None, None, 0, 0, (), (), None))
     assert text.splitlines() == [
         "layer      shape  weights  zeros  sparsity %  empty filters",
-        "fc.weight  10×10      100     90       90.00              0",
+        "fc.weight  10x10      100     90       90.00              0",
         "total                 100     90       90.00              0",
         "",
         "Sparsity: 90.00 % of 100 weights in 1 layer.",

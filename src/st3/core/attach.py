@@ -136,6 +136,7 @@ def keep_mask(
     reshard(model)
     optimizers = _optimizers(optimizer)
     layers = find_layers(model, include=include, exclude=exclude)
+    _owners(layers, optimizers)
     zeros = sum(found.zeros for found in count_all(list(layers)).values())
     if zeros == 0:
         raise ValueError("keep_mask found no zero in the layers of the model: load the sparse weights first")
@@ -155,13 +156,7 @@ def _attach(
     *,
     from_sparse: bool,
 ) -> Sparsifier:
-    by_parameter = {id(p): o for o in optimizers for group in o.param_groups for p in group["params"]}
-    strangers = [layer.name for layer in layers if id(layer.parameter) not in by_parameter]
-    if strangers:
-        raise ValueError(
-            f"the optimizer does not own {_some(strangers)}: build it from model.parameters() after the model is "
-            f"complete and wrapped, or exclude these layers"
-        )
+    owners = _owners(layers, optimizers)
     mine = {id(layer.parameter) for layer in layers}
     relieved = []
     for other in list(_attached):
@@ -177,7 +172,6 @@ def _attach(
                 "the optimizer already has a sparsifier, for other layers: cover all of them in one call "
                 "(layer_sparsity gives single layers a target of their own), or detach() the first"
             )
-    owners = {layer.name: by_parameter[id(layer.parameter)] for layer in layers}
     require_numbers(list(layers), [local(layer.parameter.detach()) for layer in layers], "before training")
     if not check_state(layers, owners) and not from_sparse:
         _refuse_orphans(layers)
@@ -193,6 +187,18 @@ def _attach(
     sparsifier = Sparsifier(model, layers, conductor, watch)
     _attached.add(sparsifier)
     return sparsifier
+
+
+def _owners(layers: Layers, optimizers: list[Optimizer]) -> dict[str, Optimizer]:
+    """Return which optimizer updates each layer."""
+    by_parameter = {id(p): o for o in optimizers for group in o.param_groups for p in group["params"]}
+    strangers = [layer.name for layer in layers if id(layer.parameter) not in by_parameter]
+    if strangers:
+        raise ValueError(
+            f"the optimizer does not own {_some(strangers)}: build it from model.parameters() after the model is "
+            f"complete and wrapped, or exclude these layers"
+        )
+    return {layer.name: by_parameter[id(layer.parameter)] for layer in layers}
 
 
 def _check_model(model: nn.Module) -> None:

@@ -106,7 +106,7 @@ class _Scores:
             is_member = (bits >> above) == (prefix.to(bits.device) >> above)
             return torch.where(is_member, (bits >> shift) & (bins - 1), bins + _spread(bits))
 
-        return self._count(digits, bins + SPREAD)[:bins]
+        return self._count(digits, bins)[0]
 
     def window(self, start: Tensor, shift: int, bins: int) -> tuple[Tensor, Tensor]:
         """Count (bits - start) >> shift in `bins` bins, and how many scores lie below `start`."""
@@ -116,8 +116,7 @@ class _Scores:
             beyond = bins + SPREAD + _spread(bits)
             return torch.where(offset < 0, bins + _spread(bits), torch.where(offset < bins, offset, beyond))
 
-        counts = self._count(digits, bins + 2 * SPREAD)
-        return counts[:bins], counts[bins : bins + SPREAD].sum()
+        return self._count(digits, bins)
 
     def smallest_above(self, bits: Tensor) -> Tensor:
         """Return the smallest score's bits above `bits`; those of infinity if there is none."""
@@ -133,16 +132,19 @@ class _Scores:
             best = torch.minimum(best, all_reduce(here, shards.counts, minimum=True))
         return best
 
-    def _count(self, digits: Callable[[Tensor], Tensor], bins: int) -> Tensor:
-        total = torch.zeros(bins, dtype=torch.int64, device=self.device)
+    def _count(self, digits: Callable[[Tensor], Tensor], bins: int) -> tuple[Tensor, Tensor]:
+        """Count how often each of `bins` digits occurs, and how often one of the `SPREAD` that follow them."""
+        total = torch.zeros(bins + 1, dtype=torch.int64, device=self.device)
         for shards, members in self._by_groups.items():
             here = torch.zeros_like(total)
             for piece in self._bits(members):
                 index = digits(piece).long()
-                counts = torch.zeros(bins, dtype=torch.int64, device=piece.device)
-                here += counts.scatter_add_(0, index, counts.new_ones(1).expand_as(index)).to(self.device)
+                counts = torch.zeros(bins + 2 * SPREAD, dtype=torch.int64, device=piece.device)
+                counts.scatter_add_(0, index, counts.new_ones(1).expand_as(index))
+                here[:bins] += counts[:bins].to(self.device)
+                here[bins] += counts[bins : bins + SPREAD].sum().to(self.device)
             total += all_reduce(here, shards.counts)
-        return total
+        return total[:bins], total[bins]
 
     def _bits(self, members: list[tuple[Tensor, float]]) -> Iterator[Tensor]:
         for tensor, factor in members:
