@@ -381,7 +381,8 @@ def test_a_run_that_stopped_before_the_ramps_end_is_told_so_and_may_go_on() -> N
     assert str(error.value) == (
         f"target sparsity 0.8 was missed: {found:,} of 1,456 weights are zero, a sparsity of {found / 1456:.6f}; "
         f"{asked:,} were asked for; training stopped at step 3, before the ramp's end: train longer or lower "
-        f"total_steps"
+        f"total_steps (it counts calls of optimizer.step: with gradient accumulation there are fewer of them than "
+        f"batches)"
     )
     assert_same(footprint(model, optimizer), before)
     assert sparsifier.is_attached

@@ -18,7 +18,7 @@ from .selection import Hint, Selected
 
 __all__ = ["select"]
 
-CHUNK = 1 << 16  # weights per piece of work: the scratch arrays stay in the cache
+CHUNK = 1 << 17  # weights per piece of work: the scratch arrays stay in the cache
 SAMPLE = 1 << 16  # weights looked at to guess a bracket
 PARALLEL_FROM = 1 << 22  # weights from which another thread pays
 MOST_THREADS = 8  # beyond, memory is the limit

@@ -18,7 +18,7 @@ from .shards import local
 
 __all__ = ["break_ties", "tied_at_cut", "write_sparse"]
 
-PIECE = 1 << 17  # weights per piece: raw, sparse and scratch fit the second-level cache
+PIECE = 1 << 17  # weights per piece and thread: raw, sparse and scratch fit the second-level cache
 HALF = (torch.bfloat16, torch.float16)
 _BELOW = (
     1.0 - 2.0**-12
@@ -59,7 +59,7 @@ def _pieces(sparse: Tensor, layer: Layer) -> Sequence[tuple[int, int]]:
     filters_are_rows = layer.filters.axis == 0 and layer.filters.groups == 1 and not layer.shards.filters
     if sparse.device.type != "cpu" or not filters_are_rows or sparse.numel() <= 2 * PIECE:
         return [(0, rows)]
-    step = max(1, PIECE * rows // sparse.numel())
+    step = max(1, PIECE * torch.get_num_threads() * rows // sparse.numel())
     return [(start, min(start + step, rows)) for start in range(0, rows, step)]
 
 
