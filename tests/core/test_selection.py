@@ -475,3 +475,33 @@ def test_every_rank_of_a_small_pool():
     tensors = [torch.randn(3, 4), torch.randn(5).round(), torch.randn(2, 2, 2)]
     for k, search in itertools.product(range(1, 26), SEARCHES.values()):
         assert search(tensors, k) == by_sorting(tensors, k)
+
+
+def test_more_threads_than_pieces_of_work_do_no_harm():
+    before = torch.get_num_threads()
+    tensor = torch.randn(1 << 23, generator=torch.Generator().manual_seed(0))
+    try:
+        torch.set_num_threads(96)
+        found = select([tensor], 5_000_000)
+    finally:
+        torch.set_num_threads(before)
+    assert found.low == tensor.abs().kthvalue(5_000_000).values.item()
+
+
+def test_a_thread_that_gives_a_bracket_up_spoils_it_for_all():
+    """Every other piece of work holds nothing but ties in the bracket, so one of two threads meets only those."""
+    generator = torch.Generator().manual_seed(0)
+    pieces = [
+        torch.full((selection_cpu.CHUNK,), 0.5)
+        if i % 2
+        else torch.randn(selection_cpu.CHUNK, generator=generator) / 2
+        for i in range(144)
+    ]
+    tensors = [torch.cat(pieces)]
+    before = torch.get_num_threads()
+    try:
+        torch.set_num_threads(2)
+        k = int(0.3415 * tensors[0].numel())
+        assert select(tensors, k, hint=Hint(low=0.5)).low == tensors[0].abs().kthvalue(k).values.item()
+    finally:
+        torch.set_num_threads(before)

@@ -49,7 +49,7 @@ def sparsify(
     """Make `model` sparse while `optimizer` trains it; the training loop stays as it is.
 
     sparsity        fraction of zeros over the sparsified layers at the end, 0 to 1
-    total_steps     optimizer steps of the whole run
+    total_steps     calls of optimizer.step in the whole run (with gradient accumulation, fewer than batches)
     start, end      where the ramp begins and ends: a fraction of the run (float) or a step (int)
     method          a name ("st3", "feather") or an object such as st3.ST3(rescale=False)
     allocation      "global", "sigma", "uniform", "erk", "lamp", or an object such as st3.Sigma("fan_in")
@@ -62,7 +62,7 @@ def sparsify(
     from_sparse     take weights that are already full of zeros for the raw weights
 
     Call it after wrapping the model (DistributedDataParallel, fully_shard) and building the optimizer. To resume, load
-    model and optimizer, before or after this call: their state is the whole state.
+    model and optimizer before or after this call with the same arguments: their state is the whole state.
 
     >>> model = nn.Linear(100, 10)
     >>> optimizer = torch.optim.SGD(model.parameters(), lr=0.1)

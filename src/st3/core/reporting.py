@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from torch import Tensor, nn
+from torch import nn
 
 from ..measure import LayerRow, Report, count_macs
 from .allocations import Cut
@@ -64,7 +64,7 @@ def build_report(
         other_macs=0 if macs is None else macs.total - sum(row.macs or 0 for row in rows),
         uncounted=() if macs is None else macs.uncounted,
         skipped=tuple((s.name, s.reason) for s in layers.skipped),
-        input_shape=None if example_input is None else _shapes(example_input),
+        input_shape=None if macs is None else macs.input_shape,
     )
 
 
@@ -73,13 +73,3 @@ def _target(layer: Layer, cut: Cut | None) -> float | None:
     if layer.sparsity is not None or cut is None or cut.zeros is None:
         return layer.sparsity
     return cut.zeros / layer.weights
-
-
-def _shapes(example: Any) -> str:
-    if isinstance(example, Tensor):
-        return "x".join(map(str, example.shape))
-    if isinstance(example, Mapping):
-        return ", ".join(f"{key}: {_shapes(value)}" for key, value in example.items())
-    if isinstance(example, tuple | list):
-        return ", ".join(_shapes(value) for value in example)
-    return type(example).__name__

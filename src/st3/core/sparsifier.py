@@ -12,7 +12,7 @@ from ..measure import Report
 from .allocations import Allocation
 from .conductor import Conductor
 from .errors import TargetMissedError
-from .inspection import CollapseWatch, count, require_numbers
+from .inspection import CollapseWatch, count_all, require_numbers
 from .layers import Layers, named_weights
 from .method import FixedMask, HardThreshold, Method
 from .ramps import Ramp
@@ -187,7 +187,8 @@ class Sparsifier:
         """Make a copy of the model with weights of its own (an average of past weights) as sparse as asked now.
 
         An average of sparse weights is less sparse than each of them. It gets thresholds of its own: the largest
-        magnitudes stay as they are, the others become 0. Returns the sparsity reached over the layers.
+        magnitudes stay as they are, the others become 0; once frozen, it gets the masks instead. Returns the sparsity
+        reached over the layers.
         """
         others = dict(named_weights(other_model))
         missing = [layer.name for layer in self.layers if layer.name not in others]
@@ -197,15 +198,15 @@ class Sparsifier:
             )
         twins = [replace(layer, parameter=others[layer.name]) for layer in self.layers]
         raws = [local(twin.parameter.detach()).clone() for twin in twins]
-        if self.is_frozen and self.is_attached:
+        if self.is_frozen:
             for layer, twin in zip(self.layers, twins, strict=True):
                 local(twin.parameter).masked_fill_(local(layer.parameter) == 0, 0.0)
-            return sum(count(twin).zeros for twin in twins) / sum(twin.weights for twin in twins)
-        cuts = self._conductor.plan.cuts(twins, raws, self.step)
-        for twin, raw, cut in zip(twins, raws, cuts, strict=True):
-            write_sparse(HardThreshold(), twin, cut, raw, fresh=False)
-        break_ties(twins, cuts, raws)
-        return sum(count(twin).zeros for twin in twins) / sum(twin.weights for twin in twins)
+        else:
+            cuts = self._conductor.plan.cuts(twins, raws, self.step)
+            for twin, raw, cut in zip(twins, raws, cuts, strict=True):
+                write_sparse(HardThreshold(), twin, cut, raw, fresh=False)
+            break_ties(twins, cuts, raws)
+        return sum(found.zeros for found in count_all(twins).values()) / sum(twin.weights for twin in twins)
 
     def _require_attached(self, what: str) -> None:
         if not self.is_attached:
@@ -217,7 +218,7 @@ class Sparsifier:
     def _shortfalls(self) -> list[str]:
         """Say where fewer weights are zero than the target asks for."""
         plan, layers = self._conductor.plan, list(self.layers)
-        found = {layer.name: count(layer).zeros for layer in layers}
+        found = {name: counted.zeros for name, counted in count_all(layers).items()}
         common = [layer for layer in layers if layer.sparsity is None]
         zeros, asked = sum(found[layer.name] for layer in common), plan.zeros_asked(layers)
         total = sum(layer.weights for layer in common)
@@ -238,7 +239,7 @@ class Sparsifier:
         never = [layer.name for layer in self.layers if not self._conductor.store.has_joined(layer)]
         if self.is_frozen:
             why.append("the masks were frozen before the target was reached: freeze later")
-        elif not self.at_target:
+        elif not self._conductor.plan.reached(self.step):
             why.append(
                 f"training stopped at step {self.step}, before the ramp's end: train longer or lower total_steps (it "
                 f"counts calls of optimizer.step: with gradient accumulation there are fewer of them than batches)"
