@@ -36,9 +36,9 @@ def accuracy(model: nn.Module, x: Tensor, y: Tensor) -> float:
     return right
 
 
-def train(sparsity: float, data: tuple[Tensor, Tensor]) -> tuple[nn.Module, st3.Sparsifier]:
+def train(sparsity: float, data: tuple[Tensor, Tensor], seed: int = 0) -> tuple[nn.Module, st3.Sparsifier]:
     x, y = data
-    torch.manual_seed(0)
+    torch.manual_seed(seed)
     model = MODELS["digits_cnn"]()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9, weight_decay=1e-4)
     steps = len(x) // BATCH * EPOCHS
