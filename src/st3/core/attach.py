@@ -11,6 +11,7 @@ from torch.optim import Optimizer
 from .allocations import ALLOCATIONS, Allocation
 from .conductor import Conductor
 from .errors import Faults
+from .exchange import Exchange
 from .inspection import CollapseWatch, count_all, require_numbers
 from .layers import Layers, find_layers
 from .method import METHODS, FixedMask, Method, ThresholdMethod
@@ -182,8 +183,10 @@ def _attach(
     watch = CollapseWatch(plan.allocation)
     for other in relieved:
         other.detach()  # that is, its guard: from here on it is said what is meant
-    conductor = Conductor(layers, owners, method, plan)
-    conductor.attach(anew=from_sparse)
+    exchange = Exchange(layers, owners, method, plan)
+    exchange.begin(anew=from_sparse)
+    conductor = Conductor(exchange)
+    conductor.attach()
     sparsifier = Sparsifier(model, layers, conductor, watch)
     _attached.add(sparsifier)
     return sparsifier

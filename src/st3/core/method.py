@@ -4,8 +4,8 @@
     raw_gradient    backward: dL/draw from dL/dsparse (default: the gradient itself, "straight-through")
 
 A method is a frozen object that holds its settings and no state. What it remembers per weight lies in the optimizer's
-state under the key `keeps`: the raw weight or, where zeroed weights are exactly 0, only the mask. The conductor
-(conductor.py) calls the equations at the right moments; thresholds come from the plan (plan.py).
+state under the key `keeps`: the raw weight or, where zeroed weights are exactly 0, only the mask. The exchange
+(exchange.py) calls the equations, at moments that the conductor chooses; thresholds come from the plan (plan.py).
 """
 
 from abc import ABC, abstractmethod

@@ -39,6 +39,7 @@ class Sparsifier:
         self.layers = layers
         self.is_finalized = False
         self._conductor = conductor
+        self._exchange = conductor.exchange
         self._watch = watch
         self._is_detached = False
         self._last_step = 0
@@ -50,27 +51,27 @@ class Sparsifier:
     @property
     def step(self) -> int:
         """How many optimizer steps have been counted (until finalized or detached)."""
-        return self._conductor.step if self.is_attached else self._last_step
+        return self._exchange.step if self.is_attached else self._last_step
 
     @property
     def sparsity(self) -> float:
         """The target sparsity."""
-        return self._conductor.plan.sparsity
+        return self._exchange.plan.sparsity
 
     @property
     def ramp(self) -> Ramp:
         """The sparsity asked for after that many optimizer steps, as a function."""
-        return self._conductor.plan.ramp
+        return self._exchange.plan.ramp
 
     @property
     def method(self) -> Method:
         """The method at work; `FixedMask` once frozen."""
-        return self._conductor.method
+        return self._exchange.method
 
     @property
     def allocation(self) -> Allocation:
         """How the sparsity is shared among the layers."""
-        return self._conductor.plan.allocation
+        return self._exchange.plan.allocation
 
     @property
     def at_target(self) -> bool:
@@ -79,12 +80,12 @@ class Sparsifier:
             return False
         if self.is_frozen:
             return not self._shortfalls()  # the ramp goes on, the masks do not
-        return self._conductor.plan.reached(self.step) and (self.is_finalized or self._conductor.all_joined())
+        return self._exchange.plan.reached(self.step) and (self.is_finalized or self._exchange.all_joined())
 
     @property
     def optimizers(self) -> list[Optimizer]:
         """The optimizers whose steps it follows."""
-        return self._conductor.optimizers
+        return self._exchange.optimizers
 
     @property
     def is_attached(self) -> bool:
@@ -94,17 +95,17 @@ class Sparsifier:
     @property
     def is_frozen(self) -> bool:
         """Whether the masks are fixed."""
-        return isinstance(self._conductor.method, FixedMask)
+        return isinstance(self._exchange.method, FixedMask)
 
     @property
     def thresholds(self) -> dict[str, float]:
         """The threshold of each layer at the last step; 0 where a layer is dense."""
-        return {layer.name: self._conductor.threshold(layer) for layer in self.layers}
+        return {layer.name: self._exchange.threshold(layer) for layer in self.layers}
 
     def report(self, example_input: Any = None) -> Report:
         """Return what the model holds now, layer by layer; with an example input also its multiply-adds."""
-        self._conductor.settle()
-        plan, cuts = self._conductor.plan, self._conductor.cuts
+        self._exchange.settle()
+        plan, cuts = self._exchange.plan, self._exchange.cuts
         return build_report(
             self.model,
             self.layers,
@@ -116,7 +117,7 @@ class Sparsifier:
         )
 
     def __repr__(self) -> str:
-        plan = self._conductor.plan
+        plan = self._exchange.plan
         state = "finalized" if self.is_finalized else "detached" if self._is_detached else f"step {self.step}"
         head = f"Sparsifier({self.method}, {plan.allocation}, {plan.ramp}, {state})"
         if any(layer.shards.counts for layer in self.layers):
@@ -128,13 +129,14 @@ class Sparsifier:
     def freeze(self) -> None:
         """Fix the masks from here on: active weights train as usual, zeroed ones stay 0. Idempotent."""
         self._require_attached("freeze")
-        self._conductor.freeze()
+        self._exchange.freeze()
+        self._conductor.hang_gradients()
 
     def adopt(self) -> None:
         """Take the weights that the model holds now as the new raw weights (after loading some into it)."""
         self._require_attached("adopt")
-        self._conductor.adopt()
-        self._conductor.refresh()
+        self._exchange.adopt()
+        self._exchange.refresh()
         reshard(self.model)
 
     def map_gradients(self) -> None:
@@ -155,17 +157,17 @@ class Sparsifier:
         if self.is_finalized:
             return self.model
         self._require_attached("finalize")
-        conductor = self._conductor
-        conductor.settle()
-        if len(conductor.optimizers) > 1 and self.at_target and not conductor.was_replaced():
-            conductor.refresh()  # optimizers that step at different rates leave the others' weights a step behind
+        conductor, exchange = self._conductor, self._exchange
+        exchange.settle()
+        if len(exchange.optimizers) > 1 and self.at_target and not exchange.was_replaced():
+            exchange.refresh()  # optimizers that step at different rates leave the others' weights a step behind
         held = [local(layer.parameter.detach()) for layer in self.layers]
         require_numbers(list(self.layers), held, "at the end of training")
         self._require_target()
         self._watch.look(list(self.layers), self.step, is_last=True)
         self._last_step = self.step
         conductor.unhook()
-        conductor.forget()
+        exchange.forget()
         self.is_finalized = True
         conductor.guard()
         return self.model
@@ -173,12 +175,12 @@ class Sparsifier:
     def detach(self) -> None:
         """Put the raw weights back into the model (unless finalized) and remove every hook. Idempotent."""
         if self.is_attached:
-            self._conductor.settle()
+            self._exchange.settle()
             self._last_step = self.step
-            self._conductor.restore_raw()
+            self._exchange.restore_raw()
             reshard(self.model)
-            self._conductor.forget()
-            self._conductor.cuts.clear()
+            self._exchange.forget()
+            self._exchange.cuts.clear()
         self._conductor.unhook()
         self._is_detached = True
 
@@ -202,7 +204,7 @@ class Sparsifier:
             for layer, twin in zip(self.layers, twins, strict=True):
                 local(twin.parameter).masked_fill_(local(layer.parameter) == 0, 0.0)
         else:
-            cuts = self._conductor.plan.cuts(twins, raws, self.step)
+            cuts = self._exchange.plan.cuts(twins, raws, self.step)
             for twin, raw, cut in zip(twins, raws, cuts, strict=True):
                 write_sparse(HardThreshold(), twin, cut, raw, fresh=False)
             break_ties(twins, cuts, raws)
@@ -217,7 +219,7 @@ class Sparsifier:
 
     def _shortfalls(self) -> list[str]:
         """Say where fewer weights are zero than the target asks for."""
-        plan, layers = self._conductor.plan, list(self.layers)
+        plan, layers = self._exchange.plan, list(self.layers)
         found = {name: counted.zeros for name, counted in count_all(layers).items()}
         common = [layer for layer in layers if layer.sparsity is None]
         zeros, asked = sum(found[layer.name] for layer in common), plan.zeros_asked(layers)
@@ -236,10 +238,10 @@ class Sparsifier:
         why = self._shortfalls()
         if not why:
             return
-        never = [layer.name for layer in self.layers if not self._conductor.store.has_joined(layer)]
+        never = [layer.name for layer in self.layers if not self._exchange.store.has_joined(layer)]
         if self.is_frozen:
             why.append("the masks were frozen before the target was reached: freeze later")
-        elif not self._conductor.plan.reached(self.step):
+        elif not self._exchange.plan.reached(self.step):
             why.append(
                 f"training stopped at step {self.step}, before the ramp's end: train longer or lower total_steps (it "
                 f"counts calls of optimizer.step: with gradient accumulation there are fewer of them than batches)"
@@ -262,7 +264,7 @@ class Sparsifier:
     def _after_step(self, step: int) -> None:
         if step % LOOK_EVERY == 0:
             layers = list(self.layers)
-            require_numbers(layers, [self._conductor.raw(layer) for layer in layers], f"at step {step}")
+            require_numbers(layers, [self._exchange.raw(layer) for layer in layers], f"at step {step}")
             self._watch.look(layers, step)
 
     def __deepcopy__(self, memo: Mapping[int, Any]) -> "Sparsifier":
