@@ -23,9 +23,8 @@ from .writing import break_ties, write_sparse
 
 __all__ = ["Sparsifier"]
 
-LOOK_EVERY = (
-    20  # steps between two looks for collapsed layers and NaN; each look reads counts back from the device
-)
+# Steps between two looks for collapsed layers and NaN; each look reads counts back from the device.
+LOOK_EVERY = 20
 
 
 class Sparsifier:
