@@ -104,9 +104,8 @@ def break_ties(layers: Sequence[Layer], cuts: Sequence[Cut | None], raws: Sequen
         tied = tied_at_cut(cut, raw)
         before = seen.get(id(selected.twins), torch.zeros((), dtype=torch.int64)).to(raw.device)
         position = before + tied.flatten().cumsum(0).view_as(tied)
-        spared = (
-            0 if layer.shards.counts else selected.surplus
-        )  # sharded: no order among processes, all ties go
+        # Sharded weights have no order among the processes: there all ties go.
+        spared = 0 if layer.shards.counts else selected.surplus
         sparse = local(layer.parameter.detach())
         sparse.masked_fill_(
             (raw.float().abs() * cut.factor < selected.low) | (tied & (position > spared)), 0.0
