@@ -12,7 +12,7 @@ PYTEST := $(BIN)/python -m pytest -n auto --maxprocesses 4 --dist worksteal --hy
 .PHONY: help demo test check lint types tests slow format bench constraints clean
 
 help:
-	@echo "make demo         train a small sparse network in an ordinary loop"
+	@echo "make demo         train a network on digits, dense and 90 % sparse"
 	@echo "make test         lint, types, tests: what CI runs (make check is the same)"
 	@echo "make lint, make types, make tests   one of the three"
 	@echo "make slow         the tests that train end to end"
@@ -22,7 +22,7 @@ help:
 	@echo "make clean        remove the environment and all caches"
 
 demo: .venv/.ready
-	$(BIN)/python examples/own_loop.py
+	$(BIN)/st3 train
 
 test: lint types tests
 

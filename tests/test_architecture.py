@@ -27,6 +27,7 @@ ARROWS: dict[str, str] = {
 }
 ARROWS["experiments"] = " ".join(ARROWS)
 ARROWS["cli"] = " ".join(ARROWS)
+ARROWS["__main__"] = "cli"
 NAMELESS = {"utils", "util", "helpers", "helper", "misc", "common"}
 
 

@@ -1,0 +1,1 @@
+"""The command line: it parses, calls and prints. What it calls can be called without it."""

@@ -1,0 +1,63 @@
+"""All commands, put together."""
+
+from typing import Annotated
+
+import typer
+from typer.core import TyperGroup
+
+from .catalogue import list_names
+from .evaluate import evaluate
+from .faults import explained
+from .info import info
+from .plot import plot
+from .report import report
+from .train import train
+
+__all__ = ["app"]
+
+
+class _Group(TyperGroup):
+    """The commands, with errors in plain words."""
+
+    def invoke(self, ctx: typer.Context) -> object:  # type: ignore[override]
+        with explained(ctx):
+            return super().invoke(ctx)
+
+
+app = typer.Typer(
+    cls=_Group,
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,  # an error nobody expected shows Python's own traceback
+    rich_markup_mode="rich",
+    context_settings={"help_option_names": ["-h", "--help"]},
+    epilog="The first run takes seconds and needs no download:  [bold]st3 train[/bold]",
+)
+
+
+def _show_version(wanted: bool) -> None:
+    if wanted:
+        import st3
+
+        typer.echo(f"st3 {st3.__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def st3(
+    version: Annotated[
+        bool,
+        typer.Option(
+            "--version", callback=_show_version, is_eager=True, metavar="", help="Print the version."
+        ),
+    ] = False,
+) -> None:
+    """Train networks to 80-99 % zeros in one training cycle."""
+
+
+app.command("train")(train)
+app.command("eval")(evaluate)
+app.command("report")(report)
+app.command("plot")(plot)
+app.command("info")(info)
+app.command("list")(list_names)

@@ -1,0 +1,79 @@
+"""`st3 list`."""
+
+import inspect
+import json
+from itertools import takewhile
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from ..registry import Registry, closest
+from ..tables import text_table
+from .faults import Debug
+
+__all__ = ["list_names"]
+
+KINDS = ("methods", "models", "data", "recipes", "allocations", "ramps")
+
+
+def list_names(
+    kind: Annotated[
+        str | None, typer.Argument(metavar="KIND", help=f"One of {', '.join(KINDS)}; all without it.")
+    ] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="The names as JSON.", metavar="")] = False,
+    debug: Annotated[bool, Debug] = False,
+) -> None:
+    """List the names that options take: methods, models, data, recipes, allocations, ramps.
+
+    For example: st3 list models
+    """
+    if kind is not None and kind not in KINDS:
+        near = closest(kind, KINDS, most=1)
+        advice = f"did you mean {near[0]!r}? " if near else ""
+        raise typer.BadParameter(
+            f"unknown kind {kind!r}; {advice}(known: {', '.join(KINDS)})", param_hint="KIND"
+        )
+    found = {name: _names(name) for name in ([kind] if kind else KINDS)}
+    if as_json:
+        print(json.dumps(found[kind] if kind else found, indent=2))
+        return
+    for name, entries in found.items():
+        print(text_table([name, ""], list(entries.items()), left=(0, 1)))
+        print()
+
+
+def _names(kind: str) -> dict[str, str]:
+    """Return name -> what it is, in one line."""
+    from ..core.allocations import ALLOCATIONS
+    from ..core.method import METHODS
+    from ..core.ramps import RAMPS
+    from ..data import DATASETS
+    from ..models import MODELS
+    from ..training.recipe import built_in_recipes
+
+    if kind == "recipes":
+        return {name: _first_comment(path) for name, path in built_in_recipes().items()}
+    registries: dict[str, Registry[Any]] = {
+        "methods": METHODS,
+        "models": MODELS,
+        "data": DATASETS,
+        "allocations": ALLOCATIONS,
+        "ramps": RAMPS,
+    }
+    registry = registries[kind]
+    names = {name: _first_line(registry[name]) for name in registry}
+    return {"dense": "No sparsity: the same training without it.", **names} if kind == "methods" else names
+
+
+def _first_line(thing: object) -> str:
+    return (inspect.getdoc(thing) or "").partition("\n")[0]
+
+
+def _first_comment(path: Path) -> str:
+    """Return the first sentence of the comment that the file begins with."""
+    lines = path.read_text(encoding="utf-8").splitlines()
+    comment = " ".join(
+        line.removeprefix("#").strip() for line in takewhile(lambda line: line.startswith("#"), lines)
+    )
+    return comment.partition(". ")[0].removesuffix(".") + "." if comment else ""

@@ -1,0 +1,80 @@
+"""What came out: the dense and the sparse model side by side, and where to go from here."""
+
+import shlex
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from ..tables import text_table
+
+__all__ = ["closing_words", "comparison_table", "size_text"]
+
+Summary = Mapping[str, Any]
+
+
+def comparison_table(summary: Summary, dense: Summary | None = None) -> str:
+    """Return the figures of a finished run as a table; beside them those of its dense twin, if there is one."""
+    columns = {"dense" if summary["target"] is None else "sparse": summary}
+    if dense is not None:
+        columns = {"dense": dense, **columns}
+    cells = [_cells(column) for column in columns.values()]
+    rows = [[name, *(cell[name] for cell in cells)] for name in cells[0]]
+    return text_table(["", *columns], rows)
+
+
+def _cells(summary: Summary) -> dict[str, str]:
+    return {
+        "test accuracy": f"{100 * summary['test']['accuracy']:.2f} %",
+        "validation accuracy": f"{100 * summary['validation']['accuracy']:.2f} %",
+        "sparsity": f"{100 * summary['sparsity']:.2f} %",
+        "parameters": f"{summary['parameters']:,}",
+        "active parameters": f"{summary['active_parameters']:,}",
+        "MACs (zeros skipped)": _count(summary["sparse_macs"]),
+        "file": size_text(summary["model_bytes"]),
+        "file, compressed (zlib)": size_text(summary["compressed_bytes"]),
+    }
+
+
+def _count(number: int | None) -> str:
+    return "-" if number is None else f"{number:,}"
+
+
+def size_text(count: int) -> str:
+    """Return so many bytes as text.
+
+    >>> size_text(999), size_text(98304), size_text(25_600_000)
+    ('999 B', '98.3 kB', '25.6 MB')
+    """
+    if count < 1000:
+        return f"{count} B"
+    power = min((len(str(count)) - 1) // 3, 3)
+    return f"{count / 1000**power:.1f} {' kMG'[power]}B"
+
+
+def closing_words(summary: Summary, folder: Path) -> str:
+    """Return what the table does not say, where everything is, what to try next, and the sparsity achieved."""
+    lines, name = [], shlex.quote(str(folder))
+    tested = summary["pictures"]["test"]
+    lines += [
+        f"One seed, {tested:,} test pictures: a single one makes {100 / tested:.2g} points of accuracy."
+    ]
+    if summary["target"] is not None:
+        lines += _what_zeros_bring(summary)
+    lines += ["Written", f"  {folder / 'report.html'}  a page to open in a browser"]
+    lines += [f"  {folder / summary['model']}  the model", ""]
+    lines += ["Try next", f"  st3 info {name}  what is in the model, layer by layer"]
+    lines += [f"  st3 eval {name}  the accuracy of that file, measured again"]
+    lines += ["  st3 train --data cifar10 --download --sparsity 0.95", ""]
+    report, target = summary["report"], summary["target"]
+    asked = "dense, none was asked for" if target is None else f"target {100 * target:.2f} %"
+    zeros = f"{report['zeros']:,} of {report['weights']:,} weights are zero"
+    return "\n".join([*lines, f"sparsity {100 * summary['sparsity']:.2f} % ({asked}): {zeros}"])
+
+
+def _what_zeros_bring(summary: Summary) -> list[str]:
+    times = summary["model_bytes"] / max(1, summary["compressed_bytes"])
+    return [
+        "The plain file is as large as that of a dense model, because it stores the zeros too; compressed it is",
+        f"{times:.1f} times smaller. Zeros alone do not make a dense runtime faster: it multiplies by them as well.",
+        "",
+    ]

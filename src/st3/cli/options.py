@@ -1,0 +1,82 @@
+"""The options that `st3 train` takes, in the panels of its help."""
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+WHAT, HOW, WHERE, MACHINE, OUTPUT = (
+    "What to train",
+    "How to train it",
+    "The run",
+    "The machine",
+    "What is shown",
+)
+
+
+def _option(panel: str, help: str, *names: str, metavar: str | None = None, min: int | None = None) -> object:
+    return typer.Option(
+        *names, help=help, rich_help_panel=panel, metavar=metavar or "", min=min, show_default=False
+    )
+
+
+Data = Annotated[
+    str | None, _option(WHAT, "Data set: see st3 list data (usual: digits).", "--data", metavar="NAME")
+]
+DataDir = Annotated[Path | None, _option(WHAT, "Where its files are.", "--data-dir", metavar="FOLDER")]
+Download = Annotated[bool, _option(WHAT, "Fetch the files if they are not there.", "--download")]
+Model = Annotated[
+    str | None,
+    _option(WHAT, "Network: see st3 list models; or package.module:function.", "--model", metavar="NAME"),
+]
+Method = Annotated[
+    str | None, _option(WHAT, "st3, feather, ...; dense for none (usual: st3).", "--method", metavar="NAME")
+]
+Sparsity = Annotated[
+    float | None,
+    _option(WHAT, "Fraction of zeros, 0 to below 1 (usual: 0.9).", "--sparsity", metavar="FRACTION"),
+]
+Allocation = Annotated[
+    str | None,
+    _option(WHAT, "How layers share the sparsity (usual: global).", "--allocation", metavar="NAME"),
+]
+DenseTwin = Annotated[
+    bool | None,
+    _option(
+        WHAT, "Train the same without sparsity first (usual: for digits).", "--dense-twin/--no-dense-twin"
+    ),
+]
+RecipeName = Annotated[
+    str | None, _option(HOW, "A built-in recipe or a file of your own.", "--recipe", metavar="NAME|FILE.toml")
+]
+Epochs = Annotated[
+    int | None, _option(HOW, "Scale the whole recipe to so many epochs.", "--epochs", metavar="N")
+]
+Changes = Annotated[
+    list[str] | None,
+    _option(HOW, "Change one setting: optimizer.lr=0.05, sparse.ramp=linear.", "--set", metavar="KEY=VALUE"),
+]
+Seed = Annotated[int | None, _option(HOW, "Of initial weights and data (usual: 0).", "--seed", metavar="N")]
+DataSeed = Annotated[int | None, _option(HOW, "Of order and augmentation alone.", "--data-seed", metavar="N")]
+RunFolder = Annotated[
+    Path | None, _option(WHERE, "Its folder (usual: runs/<what is trained>).", "--run", metavar="FOLDER")
+]
+Resume = Annotated[bool, _option(WHERE, "Go on with the run in --run.", "--resume")]
+Keep = Annotated[int, _option(WHERE, "Checkpoints that stay (usual: 2).", "--keep", metavar="N", min=1)]
+TensorBoard = Annotated[bool, _option(WHERE, "Write figures for TensorBoard too.", "--tensorboard")]
+Device = Annotated[str | None, _option(MACHINE, "auto, cpu, cuda, cuda:1.", "--device", metavar="NAME")]
+Precision = Annotated[
+    str | None, _option(MACHINE, "float32, bfloat16 or float16.", "--precision", metavar="TYPE")
+]
+Workers = Annotated[
+    int | None, _option(MACHINE, "Processes that prepare pictures.", "--workers", metavar="N")
+]
+Threads = Annotated[int | None, _option(MACHINE, "Threads of torch on the CPU.", "--threads", metavar="N")]
+Compile = Annotated[bool, _option(MACHINE, "Use torch.compile.", "--compile")]
+ChannelsLast = Annotated[
+    bool | None, _option(MACHINE, "Memory format of pictures.", "--channels-last/--no-channels-last")
+]
+Deterministic = Annotated[bool, _option(MACHINE, "The same bits every time; slower.", "--deterministic")]
+Sharded = Annotated[bool, _option(MACHINE, "Shard weights over processes (FSDP2).", "--sharded")]
+Quiet = Annotated[bool, _option(OUTPUT, "Only errors and the final table.", "--quiet", "-q")]
+Json = Annotated[bool, _option(OUTPUT, "The summary as JSON on stdout, the rest on stderr.", "--json")]

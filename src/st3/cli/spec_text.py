@@ -1,0 +1,65 @@
+"""A spec in a few lines: what a run is about to do."""
+
+from pathlib import Path
+
+from ..experiments.spec import Spec
+from ..training.process import Process
+
+__all__ = ["spec_text"]
+
+
+def spec_text(spec: Spec, folder: Path, process: Process) -> str:
+    """Return the lines that a run prints first."""
+    lines = [
+        ("data", _with(spec.data.name, spec.data.options)),
+        ("model", _with(spec.model.name, spec.model.arguments)),
+        ("sparse", _sparse(spec)),
+        ("recipe", _recipe(spec)),
+        ("seeds", f"initial weights {spec.seeds.init}, data {spec.seeds.data}"),
+        ("machine", _machine(spec, process)),
+        ("run", str(folder)),
+    ]
+    width = max(len(name) for name, _ in lines)
+    return "\n".join(f"{name.ljust(width)}  {text}" for name, text in lines)
+
+
+def _with(name: str, arguments: dict[str, object]) -> str:
+    return ", ".join([name, *(f"{key} {value}" for key, value in arguments.items())])
+
+
+def _sparse(spec: Spec) -> str:
+    sparse, ramp = spec.sparse, spec.recipe.ramp
+    if sparse.is_dense:
+        return "no, dense"
+    text = (
+        f"{_with(sparse.method, sparse.arguments)}, sparsity {sparse.sparsity:g}, allocation {sparse.allocation}, "
+        f"{sparse.ramp} ramp from epoch {ramp.start:g} to {ramp.end:g}"
+    )
+    for name, layers in (("excluded", sparse.exclude), ("kept dense", sparse.keep_dense)):
+        text += f", {name}: {' '.join(layers)}" if layers else ""
+    return text + (", after a dense twin" if spec.dense_twin else "")
+
+
+def _recipe(spec: Spec) -> str:
+    recipe, optimizer = spec.recipe, spec.recipe.optimizer
+    parts = [
+        f"{recipe.name}: {recipe.epochs} epoch{'s'[: recipe.epochs > 1]}",
+        f"batch {recipe.batch_size}",
+        f"{optimizer.name} {optimizer.lr:g} ({recipe.rate.kind})",
+        f"momentum {optimizer.momentum:g}{' (nesterov)' if optimizer.nesterov else ''}",
+        f"weight decay {optimizer.decay_at(spec.sparse.sparsity):g}",
+    ]
+    if recipe.clip_norm is not None:
+        parts.append(f"clipped at {recipe.clip_norm:g}")
+    if recipe.label_smoothing:
+        parts.append(f"label smoothing {recipe.label_smoothing:g}")
+    return ", ".join(parts)
+
+
+def _machine(spec: Spec, process: Process) -> str:
+    machine = spec.machine
+    parts = [str(process.device), machine.precision]
+    parts += [f"{process.ranks} processes"] if process.ranks > 1 else []
+    parts += [name for name in ("compile", "deterministic", "sharded") if getattr(machine, name)]
+    parts += [f"{machine.workers} workers"] if machine.workers else []
+    return ", ".join(parts)

@@ -1,0 +1,138 @@
+"""One epoch after the other as batches that depend on the seed alone: not on workers, ranks or interruptions."""
+
+from collections.abc import Iterator
+from typing import Any, TypeAlias
+
+import torch
+from torch import Tensor
+from torch.utils.data import DataLoader, Dataset
+
+from .errors import DataError
+from .pictures import Pictures
+from .seeds import generator_for
+
+__all__ = ["Batches"]
+
+Batch: TypeAlias = tuple[Tensor, Tensor]
+Request: TypeAlias = tuple[Tensor, Tensor | None]  # indices and draws
+
+
+class Batches:
+    """Batches of `batch_size` pictures in all ranks together; the last one of an epoch may be smaller.
+
+    With a `seed`, every epoch has an order of its own and is augmented. The random numbers of a batch are drawn
+    for all of it before each rank takes its contiguous share, which may be empty. Without a seed (None) the
+    pictures come in order and unchanged, for evaluation. `workers` are processes that make batches ahead;
+    pictures held on a GPU are made there, without any.
+    """
+
+    def __init__(
+        self,
+        pictures: Pictures,
+        batch_size: int,
+        *,
+        seed: int | None,
+        rank: int = 0,
+        ranks: int = 1,
+        workers: int = 0,
+        device: torch.device | str = "cpu",
+    ) -> None:
+        if batch_size < 1:
+            raise ValueError(f"batch_size must be at least 1, got {batch_size}")
+        if not 0 <= rank < ranks:
+            raise ValueError(f"rank must be at least 0 and below the {ranks} ranks, got {rank}")
+        if seed is not None and seed < 0:
+            raise ValueError(f"seed must be at least 0 (or None for evaluation), got {seed}")
+        if workers < 0:
+            raise ValueError(f"workers must be at least 0, got {workers}")
+        self.pictures, self.batch_size, self.seed = pictures, batch_size, seed
+        self.rank, self.ranks = rank, ranks
+        self.device = torch.device(device)
+        self.workers = workers if pictures.device.type == "cpu" else 0
+
+    def __len__(self) -> int:
+        """Return the number of batches in an epoch."""
+        return -(-len(self.pictures) // self.batch_size)
+
+    def size(self, number: int) -> int:
+        """Return how many pictures batch `number` holds, in all ranks together."""
+        if not 0 <= number < len(self):
+            raise IndexError(f"batch {number} of an epoch of {len(self)}")
+        return min(self.batch_size, len(self.pictures) - number * self.batch_size)
+
+    def epoch(self, epoch: int = 0, first: int = 0) -> Iterator[Batch]:
+        """Yield this rank's share of each batch, on the device, from number `first` on."""
+        if not 0 <= first <= len(self):
+            raise ValueError(f"first must be from 0 to the {len(self)} batches of an epoch, got {first}")
+        to_gpu = self.device.type == "cuda"
+        for pictures, labels in self._made(_Requests(self, epoch, first)):
+            if to_gpu and not self.workers and pictures.device.type == "cpu":
+                pictures, labels = pictures.pin_memory(), labels.pin_memory()
+            yield pictures.to(self.device, non_blocking=to_gpu), labels.to(self.device, non_blocking=to_gpu)
+
+    def _made(self, requests: "_Requests") -> Iterator[Batch]:
+        maker = _Maker(self.pictures)
+        if not self.workers:
+            made: Iterator[Batch | DataError] = map(maker.__getitem__, requests)
+        else:
+            made = iter(
+                DataLoader(
+                    maker,
+                    batch_size=None,
+                    sampler=requests,
+                    num_workers=self.workers,
+                    collate_fn=_as_it_is,
+                    pin_memory=self.device.type == "cuda",
+                    # A loader seeds its workers from torch's global state, which must not depend on workers.
+                    generator=torch.Generator(),
+                )
+            )
+        for batch in made:
+            if isinstance(batch, DataError):
+                raise batch
+            yield batch
+
+
+class _Requests:
+    """What to make, batch after batch: this rank's indices and draws."""
+
+    def __init__(self, batches: Batches, epoch: int, first: int) -> None:
+        self.batches, self.epoch, self.first = batches, epoch, first
+
+    def __iter__(self) -> Iterator[Request]:
+        of, seed = self.batches, self.batches.seed
+        total = len(of.pictures)
+        if seed is None:
+            order = torch.arange(total)
+        else:
+            order = torch.randperm(total, generator=generator_for(seed, self.epoch))
+        for number in range(self.first, len(of)):
+            count = of.size(number)
+            begin = number * of.batch_size
+            share = slice(of.rank * count // of.ranks, (of.rank + 1) * count // of.ranks)
+            indices = order[begin : begin + count][share]
+            if seed is None:
+                yield indices, None
+            else:
+                draws = of.pictures.draw(count, generator_for(seed, self.epoch, number))
+                yield indices, draws[share]
+
+
+class _Maker(Dataset[Batch | DataError]):
+    """Turns requests into batches, in a worker too.
+
+    A DataError is handed over as a value: raised in a worker it would arrive wrapped in a stack trace.
+    """
+
+    def __init__(self, pictures: Pictures) -> None:
+        self.pictures = pictures
+
+    def __getitem__(self, request: Request) -> Batch | DataError:
+        try:
+            return self.pictures.batch(*request)
+        except DataError as error:
+            return error
+
+
+def _as_it_is(made: Any) -> Any:
+    return made

@@ -1,0 +1,91 @@
+"""Pictures as files, decoded with Pillow when a batch is made."""
+
+import os
+import warnings
+from pathlib import Path
+from random import Random
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from .crops import central_box, random_box, short_side_size
+from .errors import DataError
+from .pictures import Pictures
+
+if TYPE_CHECKING:
+    from PIL import Image
+
+__all__ = ["Photographs", "pillow"]
+
+MEAN = (0.485, 0.456, 0.406)
+STD = (0.229, 0.224, 0.225)
+SEEDS = 2**63 - 1
+
+
+def pillow() -> ModuleType:
+    """Import Pillow, or say how to get it."""
+    try:
+        from PIL import Image
+    except ImportError:
+        raise DataError("reading pictures needs Pillow: pip install 'st3[image]'") from None
+    return Image
+
+
+class Photographs(Pictures):
+    """Picture files of any size, at `paths` under `root`, made into squares of `side` pixels.
+
+    In training that is a random part, mirrored half of the time; in evaluation the centre of the picture, whose
+    short side is scaled to `resize` before.
+    """
+
+    def __init__(self, root: Path, paths: list[str], labels: Tensor, *, side: int, resize: int) -> None:
+        self.root, self.labels = root, labels
+        self.side, self.resize = side, resize
+        # One array: a list of a million texts would be copied by every worker that counts references to them.
+        self._paths = np.array([os.fsencode(path) for path in paths], dtype=np.bytes_)
+
+    def path(self, index: int) -> Path:
+        return self.root / os.fsdecode(self._paths[index])
+
+    def draw(self, count: int, generator: torch.Generator) -> Tensor:
+        """Draw a seed for each picture, from which part and mirroring follow once its size is known."""
+        return torch.randint(SEEDS, (count,), generator=generator)
+
+    def batch(self, indices: Tensor, draws: Tensor | None) -> tuple[Tensor, Tensor]:
+        pixels = np.empty((len(indices), self.side, self.side, 3), dtype=np.uint8)
+        seeds = [None] * len(indices) if draws is None else draws.tolist()
+        for row, index, seed in zip(pixels, indices.tolist(), seeds, strict=True):
+            row[:] = np.asarray(self._read(self.path(index), seed))
+        pictures = torch.from_numpy(pixels).permute(0, 3, 1, 2).contiguous().float()
+        mean, std = (255 * torch.tensor(values).view(-1, 1, 1) for values in (MEAN, STD))
+        return pictures.sub_(mean).div_(std), self.labels[indices]
+
+    def _read(self, path: Path, seed: int | None) -> "Image.Image":
+        image = pillow()
+        try:
+            # Warnings are about remarks in the file that do not touch its pixels.
+            with warnings.catch_warnings(action="ignore"), image.open(path) as file:
+                return self._cut(image, _rgb(file), seed)
+        except Exception as error:  # a damaged picture fails in as many ways as there are formats
+            reason = f"{type(error).__name__}: {error}"
+            raise DataError(f"{path} cannot be read as a picture ({reason}); replace or delete it") from None
+
+    def _cut(self, image: Any, picture: "Image.Image", seed: int | None) -> "Image.Image":
+        side, bilinear = self.side, image.Resampling.BILINEAR
+        if seed is None:
+            size = short_side_size(*picture.size, self.resize)
+            return picture.resize(size, bilinear).crop(central_box(*size, side))
+        random = Random(seed)
+        cut = picture.crop(random_box(*picture.size, random)).resize((side, side), bilinear)
+        return cut.transpose(image.Transpose.FLIP_LEFT_RIGHT) if random.random() < 0.5 else cut
+
+
+def _rgb(picture: "Image.Image") -> "Image.Image":
+    if picture.mode.startswith("I"):  # 16 bits of grey, which Pillow would clip to white
+        picture = pillow().fromarray((np.asarray(picture) // 256).clip(0, 255).astype(np.uint8))
+    if picture.mode == "P" and "transparency" in picture.info:
+        picture = picture.convert("RGBA")
+    return picture.convert("RGB")

@@ -1,0 +1,77 @@
+"""Measure the accuracy of a stored model, as anybody would who got the file."""
+
+from pathlib import Path
+from typing import Any
+
+from ..core.reporting import report
+from ..data import Batches, Pictures, Splits
+from ..training.evaluate import measure
+from ..training.process import joined
+from ..training.sections import SettingsError
+from .build import build_model, build_splits
+from .spec import DataSpec, ModelSpec
+from .stored_model import StoredModel, load_into, read_stored_model
+
+__all__ = ["evaluate_stored"]
+
+SPLITS = ("test", "validation", "train")
+
+
+def evaluate_stored(
+    path: str | Path,
+    *,
+    data: str | None = None,
+    data_dir: str | Path | None = None,
+    model: str | None = None,
+    split: str = "test",
+    batch_size: int = 500,
+    device: str = "auto",
+) -> dict[str, Any]:
+    """Return loss, accuracy and sparsity of the model in a run's folder or in a file.
+
+    Model and data are those the run was made with; `data` and `model` are for files that say nothing about theirs, or
+    to try other data. The pictures are not augmented, whatever the split.
+    """
+    stored = read_stored_model(Path(path))
+    made_by = ModelSpec(name=model) if model else stored.model
+    pictures_of = _data(stored, data, data_dir)
+    if missing := [name for name, spec in (("model", made_by), ("data", pictures_of)) if spec is None]:
+        faults = [f"it does not say which {name} it is for: add --{name} NAME" for name in missing]
+        raise SettingsError(str(stored.path), faults)
+    assert made_by is not None
+    assert pictures_of is not None
+    splits = build_splits(pictures_of)
+    network = build_model(made_by, len(splits.classes), splits.shape[0])
+    load_into(network, stored, made_by.name)
+    sparsity = report(network, include=stored.layers).sparsity
+    with joined(device) as process:
+        network = network.to(process.device)
+        pictures = _pictures(splits, split)
+        place = {"rank": process.rank, "ranks": process.ranks}
+        batches = Batches(pictures.to(process.device), batch_size, seed=None, device=process.device, **place)
+        measured = measure(network, lambda batch: network(batch).float(), batches, process)
+    return {
+        "file": str(stored.path),
+        "model": made_by.name,
+        "data": splits.name,
+        "split": split,
+        "pictures": len(pictures),
+        **measured,
+        "sparsity": sparsity,
+    }
+
+
+def _data(stored: StoredModel, name: str | None, directory: str | Path | None) -> DataSpec | None:
+    known = stored.data
+    if name is not None and (known is None or known.name != name):
+        known = DataSpec(name=name)
+    if known is None or directory is None:
+        return known
+    return known.model_copy(update={"dir": str(directory)})
+
+
+def _pictures(splits: Splits, split: str) -> Pictures:
+    if split not in SPLITS:
+        raise SettingsError("--split", [f"must be one of {', '.join(SPLITS)}, got {split!r}"])
+    pictures: Pictures = getattr(splits, split)
+    return pictures

@@ -1,0 +1,5 @@
+"""A run as one self-contained page, and its charts as files."""
+
+from .write import write_figures, write_page
+
+__all__ = ["write_figures", "write_page"]

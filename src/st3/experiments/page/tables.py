@@ -1,0 +1,140 @@
+"""The charts' numbers as tables."""
+
+from typing import Any
+
+from ..results import Record, Run
+from .content import Table
+from .formats import MISSING, count, percent, real, short
+
+__all__ = ["epoch_table", "layer_rows", "layer_table", "time_table"]
+
+MOST_COLUMNS = 10
+
+
+def epoch_table(run: Run) -> Table:
+    """Every epoch's figures; columns without any are left out."""
+    twins = {epoch["epoch"]: epoch for epoch in run.dense.epochs} if run.dense else {}
+    head: tuple[str, ...] = (
+        "epoch",
+        "train acc. %",
+        "train loss",
+        "val. acc. %",
+        "val. loss",
+        "dense val. acc. %",
+        "dense val. loss",
+    )
+    head += ("rate", "sparsity %", "asked %", "threshold", "zeroed", "revived", "grad. norm", "seconds")
+    rows = [_epoch_cells(epoch, twins.get(epoch["epoch"], {})) for epoch in run.epochs]
+    kept = [i for i in range(len(head)) if any(row[i] != MISSING for row in rows)]
+    return Table(tuple(head[i] for i in kept), [tuple(row[i] for i in kept) for row in rows])
+
+
+def _epoch_cells(epoch: Record, twin: Record) -> tuple[str, ...]:
+    train, validation, other = (
+        part or {} for part in (epoch.get("train"), epoch.get("validation"), twin.get("validation"))
+    )
+    switches = epoch.get("switches") or {}
+    return (
+        f"{epoch['epoch']}{' (best so far)' if epoch.get('is_best') else ''}",
+        _hundredths(train.get("accuracy")),
+        real(train.get("loss")),
+        _hundredths(validation.get("accuracy")),
+        real(validation.get("loss")),
+        _hundredths(other.get("accuracy")),
+        real(other.get("loss")),
+        real(epoch.get("rate")),
+        _hundredths(epoch.get("sparsity")),
+        _hundredths(epoch.get("sparsity_asked")),
+        real(epoch.get("threshold")),
+        count(switches.get("zeroed")),
+        count(switches.get("revived")),
+        real(epoch.get("gradient_norm")),
+        real(epoch.get("seconds")),
+    )
+
+
+def layer_rows(run: Run) -> list[dict[str, Any]]:
+    """Return the final report's layers, or those of the last epoch while there is none (without MACs)."""
+    report = (run.summary or {}).get("report") or {}
+    if report.get("layers"):
+        return list(report["layers"])
+    return [{"name": name, **layer} for name, layer in run.layers[-1]["layers"].items()] if run.layers else []
+
+
+def layer_table(run: Run) -> Table:
+    head = (
+        "layer",
+        "shape",
+        "weights",
+        "zeros",
+        "sparsity %",
+        "threshold",
+        "MACs dense",
+        "MACs sparse",
+        "empty filters",
+    )
+    layers = layer_rows(run)
+    rows = [_layer_cells(layer) for layer in layers]
+    columns = range(len(head)) if run.method else (0, 1, 2, 6)  # a dense model has no zeros to count
+    kept = [i for i in columns if any(row[i] != MISSING for row in rows)]
+    total = _total_cells(layers)
+    return Table(
+        tuple(head[i] for i in kept),
+        [tuple(row[i] for i in kept) for row in rows],
+        tuple(total[i] for i in kept) if rows else None,
+        left=1 + (1 in kept),
+    )
+
+
+def _layer_cells(layer: dict[str, Any]) -> tuple[str, ...]:
+    filters = layer.get("filters")
+    return (
+        layer["name"],
+        "×".join(map(str, layer["shape"])) if "shape" in layer else MISSING,
+        count(layer["weights"]),
+        count(layer["zeros"]),
+        _hundredths(layer["zeros"] / layer["weights"] if layer["weights"] else None),
+        real(layer.get("threshold")),
+        short(layer.get("dense_macs")),
+        short(layer.get("sparse_macs")),
+        f"{layer['empty_filters']} of {filters}" if filters and "empty_filters" in layer else MISSING,
+    )
+
+
+def _total_cells(layers: list[dict[str, Any]]) -> tuple[str, ...]:
+    weights, zeros = (sum(layer[key] for layer in layers) for key in ("weights", "zeros"))
+    dense, sparse = (sum(layer.get(key) or 0 for layer in layers) for key in ("dense_macs", "sparse_macs"))
+    empty, filters = (sum(layer.get(key) or 0 for layer in layers) for key in ("empty_filters", "filters"))
+    share = _hundredths(zeros / weights if weights else None)
+    return (
+        "total",
+        "",
+        count(weights),
+        count(zeros),
+        share,
+        "",
+        short(dense),
+        short(sparse),
+        f"{empty} of {filters}",
+    )
+
+
+def time_table(run: Run) -> Table:
+    """The heat map's numbers at up to ten epochs, evenly chosen, the last among them."""
+    if not run.layers:
+        return Table((), [])
+    last = len(run.layers) - 1
+    records = [
+        run.layers[i] for i in sorted({round(last * n / (MOST_COLUMNS - 1)) for n in range(MOST_COLUMNS)})
+    ]
+    names = list(records[-1]["layers"])
+    rows = [(name, *(_cell(record["layers"].get(name)) for record in records)) for name in names]
+    return Table(("layer", *(f"epoch {record['epoch']}" for record in records)), rows)
+
+
+def _cell(layer: dict[str, Any] | None) -> str:
+    return _hundredths(layer["zeros"] / layer["weights"]) if layer and layer["weights"] else MISSING
+
+
+def _hundredths(fraction: float | None) -> str:
+    return percent(fraction)[:-2] if fraction is not None else MISSING

@@ -1,0 +1,257 @@
+"""One run: from a spec to a trained model with its evidence, in a folder of its own."""
+
+import contextlib
+import copy
+import os
+import signal
+import zlib
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+from ..core.reporting import report
+from ..data import Batches, Pictures, Splits
+from ..files.weights import read_weights, write_weights
+from ..measure import count_macs
+from ..training.cpu import choose_threads, keep_freed_memory
+from ..training.evaluate import evaluate
+from ..training.job import Job, Progress
+from ..training.listener import Listener
+from ..training.loop import fit
+from ..training.optimizer import build_optimizer
+from ..training.process import Process, joined
+from ..training.records import Records, write_json
+from ..training.snapshots import Snapshots
+from ..training.stop import StopWish
+from .build import build_model, build_sparsifier, build_splits, check_scores, wrap
+from .folder import check, claim, finished_summary
+from .spec import ModelSpec, Spec
+from .versions import versions
+
+__all__ = ["ProcessLostError", "train"]
+
+EVALUATION_BATCH = 500
+
+
+class ProcessLostError(RuntimeError):
+    """Another process of the run has died."""
+
+
+def train(
+    spec: Spec,
+    folder: str | Path,
+    *,
+    resume: bool = False,
+    model: nn.Module | None = None,
+    splits: Splits | None = None,
+    listeners: Sequence[Listener] = (),
+    keep: int = 2,
+    minutes: float = 20.0,
+) -> dict[str, Any]:
+    """Train what `spec` says into `folder` and return the summary; `resume` goes on where it was left.
+
+    A `model` or `splits` of your own take the place of those that the spec names. Under `torchrun` every process calls
+    this; the first one writes. `keep` checkpoints stay, one per epoch and every so many `minutes` within an epoch.
+    """
+    folder = Path(folder)
+    with joined(spec.machine.device) as process:
+        if spec.machine.sharded and process.ranks == 1:
+            raise ValueError(
+                "sharded weights need several processes: torchrun --nproc-per-node 2 -m st3 -- train ..."
+            )
+        if spec.machine.precision == "float16" and process.device.type == "cpu":
+            raise ValueError(
+                "precision float16 needs a CUDA device, and there is none: use bfloat16 or float32"
+            )
+        if model is not None:
+            spec = spec.model_copy(update={"model": ModelSpec(name=f"<{type(model).__name__}>")})
+        spec = check(spec, folder, resume, process)
+        if splits is None:
+            splits = _splits(spec, process)
+        torch.manual_seed(spec.seeds.init)
+        if model is None:
+            model = build_model(spec.model, len(splits.classes), splits.shape[0])
+        check_scores(model, spec.model.name, splits)
+        claim(spec, folder, process)
+        with StopWish(process) as wish, _lost_processes_named(process):
+            around = _Around(process, splits, listeners, keep, minutes, wish)
+            if spec.dense_twin:
+                _run(spec.twin(), folder / "dense", copy.deepcopy(model), around)
+            return _run(spec, folder, model, around)
+
+
+@dataclass(frozen=True)
+class _Around:
+    """What the runs of one call share."""
+
+    process: Process
+    splits: Splits
+    listeners: Sequence[Listener]
+    keep: int
+    minutes: float
+    wish: StopWish
+
+
+def _run(spec: Spec, folder: Path, model: nn.Module, around: _Around) -> dict[str, Any]:
+    """Train the model into its folder, unless that is done already."""
+    process, splits = around.process, around.splits
+    if done := process.share(finished_summary(folder)):
+        return dict(done)
+    claim(spec, folder, process)
+    _settle(spec)
+    plain = copy.deepcopy(model)
+    threads = _threads(spec, model, splits)
+    torch.manual_seed(spec.seeds.init + process.rank)  # dropout differs between the processes
+
+    job = _job(spec, wrap(model, spec, process), splits, process)
+    progress, snapshots = Progress(), _snapshots(job, folder, around)
+    snapshots.restore(progress)
+    heard: list[Listener] = []
+    if process.is_first:
+        write_json(folder / "versions.json", versions(threads, process.ranks))
+        heard = [Records(folder), *around.listeners]
+    for listener in heard:
+        listener.on_begin(job.sparsifier is None, progress.step(len(job.train)), progress.epoch)
+    fit(job, progress, snapshots, heard, around.wish)
+
+    if job.sparsifier is not None:
+        job.sparsifier.finalize()
+    snapshots.load_best(progress)
+    test = _batches(spec, splits.test, process)
+    accuracy = {"validation": evaluate(job, job.validation), "test": evaluate(job, test)}
+    weights = snapshots.model_weights()
+    summary: dict[str, Any] = {}
+    if process.is_first:
+        steps = progress.step(len(job.train))
+        layers = None if job.sparsifier is None else [layer.name for layer in job.sparsifier.layers]
+        summary = _finish(spec, folder, plain, weights, layers, splits, progress, steps, accuracy)
+    return dict(process.share(summary))
+
+
+def _snapshots(job: Job, folder: Path, around: _Around) -> Snapshots:
+    return Snapshots(job, folder / "checkpoints", keep=around.keep, minutes=around.minutes)
+
+
+def _splits(spec: Spec, process: Process) -> Splits:
+    """Read the data; if it is to be downloaded, one process does that before the others read it."""
+    if process.ranks == 1 or not spec.data.download:
+        return build_splits(spec.data)
+    splits = build_splits(spec.data) if process.is_first else None
+    process.wait()
+    return build_splits(spec.data) if splits is None else splits
+
+
+def _job(spec: Spec, model: nn.Module, splits: Splits, process: Process) -> Job:
+    recipe = spec.recipe
+    train = _batches(spec, splits.train, process, spec.seeds.data)
+    optimizer = build_optimizer(model, recipe.optimizer, spec.sparse.sparsity)
+    return Job(
+        model=model,
+        optimizer=optimizer,
+        sparsifier=build_sparsifier(spec, model, optimizer, len(train)),
+        train=train,
+        validation=_batches(spec, splits.validation, process),
+        recipe=recipe,
+        process=process,
+        precision=spec.machine.precision,
+        channels_last=spec.machine.channels_last,
+        is_sharded=spec.machine.sharded,
+    )
+
+
+def _batches(spec: Spec, pictures: Pictures, process: Process, seed: int | None = None) -> Batches:
+    size = EVALUATION_BATCH if seed is None else spec.recipe.batch_size
+    return Batches(
+        pictures.to(process.device),  # small sets are held where batches are made
+        size,
+        seed=seed,
+        rank=process.rank,
+        ranks=process.ranks,
+        workers=spec.machine.workers,
+        device=process.device,
+    )
+
+
+def _finish(
+    spec: Spec,
+    folder: Path,
+    plain: nn.Module,
+    weights: dict[str, torch.Tensor],
+    layers: list[str] | None,
+    splits: Splits,
+    progress: Progress,
+    steps: int,
+    accuracy: dict[str, dict[str, float]],
+) -> dict[str, Any]:
+    """Write the final model, look at it as a stranger would who loads the file, and sum up."""
+    path = folder / "model.safetensors"
+    about = {
+        "model": spec.model.model_dump() | {"classes": len(splits.classes), "channels": splits.shape[0]},
+        "data": {"name": splits.name, "shape": splits.shape, "classes": splits.classes},
+        "sparse": spec.sparse.model_dump(),
+        "layers": layers,
+        "accuracy": accuracy,
+    }
+    write_weights(path, weights, about)
+    plain.load_state_dict(read_weights(path)[0])
+    found = report(plain, torch.zeros(1, *splits.shape), include=layers)
+    content = path.read_bytes()
+    parameters = found.weights + found.other_parameters
+    summary = {
+        **accuracy,
+        "pictures": {part: len(getattr(splits, part)) for part in ("train", "validation", "test")},
+        "best_epoch": progress.best_epoch,
+        "epochs": spec.recipe.epochs,
+        "steps": steps,
+        "seconds": round(progress.seconds, 3),
+        "sparsity": found.sparsity,
+        "target": None if spec.sparse.is_dense else spec.sparse.sparsity,
+        "parameters": parameters,
+        "active_parameters": parameters - found.zeros,
+        "dense_macs": found.dense_macs,
+        "sparse_macs": found.sparse_macs,
+        "model": path.name,
+        "model_bytes": len(content),
+        "compressed_bytes": len(zlib.compress(content, 6)),
+        "report": found.to_dict(),
+    }
+    write_json(folder / "summary.json", summary)
+    from .page import write_figures, write_page
+
+    write_page(folder)
+    write_figures(folder)
+    return summary
+
+
+def _settle(spec: Spec) -> None:
+    """Settings of the whole process."""
+    if spec.machine.deterministic:
+        os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
+        torch.backends.cudnn.benchmark = False
+    torch.use_deterministic_algorithms(spec.machine.deterministic)
+    keep_freed_memory()
+
+
+def _threads(spec: Spec, model: nn.Module, splits: Splits) -> int:
+    macs = count_macs(model, torch.zeros(1, *splits.shape)).total
+    return choose_threads(spec.machine.threads, macs * spec.recipe.batch_size)
+
+
+@contextlib.contextmanager
+def _lost_processes_named(process: Process) -> Iterator[None]:
+    """Say in plain words that another process died, instead of what its socket did."""
+    try:
+        yield
+    except RuntimeError as error:
+        signs = ("gloo", "nccl", "connection closed", "connection reset", "broken pipe", "timed out waiting")
+        if process.ranks > 1 and any(sign in str(error).lower() for sign in signs):
+            signal.signal(signal.SIGTERM, signal.SIG_IGN)  # torchrun's; this message must come out first
+            raise ProcessLostError(
+                f"process {process.rank} of {process.ranks} lost touch with another one, which seems to have died: "
+                f"look for its message, then go on with --resume"
+            ) from error
+        raise

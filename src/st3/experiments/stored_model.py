@@ -1,0 +1,100 @@
+"""A trained model read back: its weights, and what the file or the folder of its run says about it."""
+
+import pickle
+import zipfile
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from ..files.weights import WeightsError, read_weights
+from .results import ResultsError, Run
+from .spec import DataSpec, ModelSpec, Spec, read_spec
+
+__all__ = ["StoredModel", "load_into", "read_stored_model"]
+
+NESTED = ("state_dict", "model")  # where other programs' checkpoints keep the weights
+
+
+@dataclass(frozen=True)
+class StoredModel:
+    """What is in a file of weights, and beside it."""
+
+    path: Path
+    weights: dict[str, Tensor]
+    about: dict[str, Any]  # the metadata that a run writes into the file; empty for other files
+    spec: Spec | None = None  # of the run, if a run was named
+
+    @property
+    def model(self) -> ModelSpec | None:
+        """How to build the network again, if that is known."""
+        if self.spec is not None:
+            return self.spec.model
+        about = self.about.get("model")
+        return about and ModelSpec(name=about["name"], arguments=about["arguments"])
+
+    @property
+    def data(self) -> DataSpec | None:
+        """What it was trained on, if that is known."""
+        if self.spec is not None:
+            return self.spec.data
+        about = self.about.get("data")
+        return about and DataSpec(name=about["name"])
+
+    @property
+    def layers(self) -> list[str] | None:
+        """The names of the layers that were made sparse, if that is known."""
+        names: list[str] | None = self.about.get("layers")
+        return names
+
+
+def read_stored_model(path: Path) -> StoredModel:
+    """Read the model of a run (its folder), a safetensors file, or a state_dict that torch has saved."""
+    if path.is_dir():
+        run = Run.open(path)
+        file = path / "model.safetensors"
+        if not run.is_finished or not file.is_file():
+            raise ResultsError(
+                f"the run in {path} is not finished: it has no {file.name} yet; go on with it: "
+                f"st3 train --run {path} --resume"
+            )
+        return StoredModel(file, *read_weights(file), read_spec(path / "spec.json"))
+    if not path.exists():
+        raise WeightsError(f"there is no file or run {path}")
+    if path.suffix == ".safetensors":
+        return StoredModel(path, *read_weights(path))
+    return StoredModel(path, _read_state_dict(path), {})
+
+
+def load_into(model: nn.Module, stored: StoredModel, name: str) -> nn.Module:
+    """Put the weights into the model, for inference; all names and shapes must agree."""
+    try:
+        model.load_state_dict(stored.weights)
+    except RuntimeError as error:
+        faults = [line.strip() for line in str(error).splitlines()[1:]]
+        more = f" (and {len(faults) - 2} more)" if len(faults) > 2 else ""
+        raise WeightsError(
+            f"the weights in {stored.path} are not those of model {name!r}: {' '.join(faults[:2])}{more}"
+        ) from None
+    return model.eval()
+
+
+def _read_state_dict(path: Path) -> dict[str, Tensor]:
+    try:
+        # Only tensors and plain containers: a pickle that would run code is refused.
+        content = torch.load(path, map_location="cpu", weights_only=True)
+    except (RuntimeError, EOFError, OSError, KeyError, pickle.UnpicklingError, zipfile.BadZipFile) as error:
+        reason = (str(error).splitlines() or [type(error).__name__])[0]
+        raise WeightsError(
+            f"{path} is neither a safetensors file nor a state_dict saved by torch, or it is damaged ({reason})"
+        ) from None
+    for candidate in (content, *(content.get(key) for key in NESTED if isinstance(content, dict))):
+        if (
+            isinstance(candidate, dict)
+            and candidate
+            and all(isinstance(v, Tensor) for v in candidate.values())
+        ):
+            return {str(name): tensor for name, tensor in candidate.items()}
+    raise WeightsError(f"{path} holds a {type(content).__name__}, but no state_dict: a name for every tensor")

@@ -1,0 +1,54 @@
+"""A model's weights as a plain safetensors file, with what is needed to rebuild the model beside them."""
+
+import json
+import os
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor
+
+__all__ = ["WeightsError", "read_weights", "write_weights"]
+
+KEY = "st3"  # safetensors metadata holds strings only; ours is one JSON text
+
+
+class WeightsError(ValueError):
+    """A file that holds no weights, or damaged ones."""
+
+
+def write_weights(path: Path, weights: Mapping[str, Tensor], metadata: Mapping[str, Any]) -> None:
+    """Write `weights` under their names; the file appears complete, or not at all."""
+    from safetensors.torch import save
+
+    seen: dict[tuple[int, int, tuple[int, ...]], str] = {}
+    plain = {}
+    for name, tensor in weights.items():
+        tensor = tensor.detach().cpu()
+        plain[name] = (
+            tensor.clone() if (tensor.data_ptr(), tensor.numel(), tuple(tensor.shape)) in seen else tensor
+        )
+        plain[name] = plain[name].contiguous()  # tied weights are written twice: the reader needs no model
+        seen[tensor.data_ptr(), tensor.numel(), tuple(tensor.shape)] = name
+    content = save(plain, metadata={KEY: json.dumps(metadata)})
+    scratch = path.with_name(f".{path.name}.{os.getpid()}.part")
+    try:
+        scratch.write_bytes(content)
+        scratch.replace(path)
+    finally:
+        scratch.unlink(missing_ok=True)
+
+
+def read_weights(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
+    """Return the weights and the metadata of a safetensors file, ours or another's (then without metadata)."""
+    from safetensors import SafetensorError, safe_open
+
+    if not path.is_file():
+        raise WeightsError(f"there is no file {path}")
+    try:
+        with safe_open(path, framework="pt") as file:
+            metadata = (file.metadata() or {}).get(KEY, "{}")
+            weights = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - not a dictionary
+        return weights, json.loads(metadata)
+    except (SafetensorError, json.JSONDecodeError, OSError) as error:
+        raise WeightsError(f"{path} is no safetensors file, or a damaged one ({error})") from None

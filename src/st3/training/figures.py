@@ -1,0 +1,114 @@
+"""The figures that the loop gives to its listeners, ready for JSON."""
+
+import math
+from collections.abc import Mapping
+from typing import Any
+
+from torch import Tensor
+
+from ..core.inspection import count_all
+from .job import Job, Progress
+from .switches import Switches
+
+__all__ = ["DivergedError", "epoch_figures", "layer_figures", "mean_loss", "means", "step_figures"]
+
+
+class DivergedError(RuntimeError):
+    """The loss is not a number any more."""
+
+
+def mean_loss(job: Job, progress: Progress, loss: Tensor, size: int) -> float:
+    """Return the mean loss of a batch of `size` pictures in all processes; raise if it is not finite."""
+    mean = float(job.process.sum(loss.detach().double().clone())) / size
+    _require_finite(mean, job, progress)
+    return mean
+
+
+def means(job: Job, progress: Progress) -> dict[str, float | None]:
+    """Return loss and accuracy over the epoch's training batches, and the mean gradient norm."""
+    loss, right, pictures, norm, steps = job.process.sum(progress.tally.clone()).tolist()
+    _require_finite(loss, job, progress)
+    clipped = job.recipe.clip_norm is not None and steps
+    return {
+        "loss": loss / pictures,
+        "accuracy": right / pictures,
+        "gradient_norm": norm / steps if clipped else None,
+    }
+
+
+def step_figures(job: Job, progress: Progress, rate: float, loss: float) -> dict[str, Any]:
+    step = progress.step(len(job.train))
+    return {
+        "step": step,
+        "epoch": round(step / len(job.train), 4),
+        "loss": loss,
+        "rate": rate,
+        "sparsity_asked": _asked(job),
+        "threshold": _threshold(job),
+    }
+
+
+def layer_figures(job: Job, switches: Switches | None) -> dict[str, Any]:
+    """Return the zeros, the threshold and the switches of every layer; nothing for a dense model."""
+    if job.sparsifier is None or switches is None:
+        return {}
+    layers, thresholds = list(job.sparsifier.layers), job.sparsifier.thresholds
+    counts, switched = count_all(layers), switches.look()
+    return {
+        layer.name: {
+            "weights": layer.weights,
+            "zeros": counts[layer.name].zeros,
+            "threshold": _finite(thresholds[layer.name]),
+            "revived": switched[layer.name][0] if switched else None,
+            "zeroed": switched[layer.name][1] if switched else None,
+        }
+        for layer in layers
+    }
+
+
+def epoch_figures(
+    job: Job,
+    progress: Progress,
+    train: Mapping[str, float | None],
+    validation: Mapping[str, float],
+    layers: Mapping[str, Any],
+) -> dict[str, Any]:
+    rows = list(layers.values())
+    switched = bool(rows) and rows[0]["revived"] is not None
+    return {
+        "epoch": progress.epoch,
+        "step": progress.step(len(job.train)),
+        "seconds": round(progress.seconds, 3),
+        "train": {"loss": train["loss"], "accuracy": train["accuracy"]},
+        "validation": dict(validation),
+        "sparsity": sum(row["zeros"] for row in rows) / sum(row["weights"] for row in rows) if rows else None,
+        "sparsity_asked": _asked(job),
+        "at_target": job.at_target,
+        "threshold": _threshold(job),
+        "switches": {key: sum(row[key] for row in rows) for key in ("revived", "zeroed")}
+        if switched
+        else None,
+        "gradient_norm": train["gradient_norm"],
+    }
+
+
+def _asked(job: Job) -> float | None:
+    return None if job.sparsifier is None else float(job.sparsifier.ramp(job.sparsifier.step))
+
+
+def _threshold(job: Job) -> float | None:
+    """Return the largest threshold; with allocation "global" it is the only one."""
+    return None if job.sparsifier is None else _finite(max(job.sparsifier.thresholds.values()))
+
+
+def _finite(number: float) -> float | None:
+    return number if math.isfinite(number) else None
+
+
+def _require_finite(loss: float, job: Job, progress: Progress) -> None:
+    if not math.isfinite(loss):
+        step = progress.step(len(job.train))
+        raise DivergedError(
+            f"the loss is {loss} in epoch {step // len(job.train) + 1} (about step {step}): lower the learning rate "
+            f"(--set optimizer.lr=...), clip gradients (--set clip_norm=...) or use precision float32"
+        )

@@ -1,0 +1,126 @@
+"""What the training loop is handed, and where it stands."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Literal, Protocol
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional as F
+from torch.optim import Optimizer
+
+from ..core.sparsifier import Sparsifier
+from .process import Process
+from .recipe import Recipe
+
+__all__ = ["BatchSource", "Job", "Precision", "Progress"]
+
+Precision = Literal["float32", "bfloat16", "float16"]
+
+
+class BatchSource(Protocol):
+    """Batches of pictures and labels; a pure function of epoch and number, so that training can be resumed."""
+
+    def __len__(self) -> int: ...
+
+    def size(self, number: int) -> int:
+        """Return how many pictures the batch holds, in all processes together."""
+        ...
+
+    def epoch(self, epoch: int = 0, first: int = 0) -> Iterator[tuple[Tensor, Tensor]]:
+        """Yield this process's share of each batch, from number `first` on."""
+        ...
+
+
+@dataclass(frozen=True)
+class Job:
+    """A model, its optimizer, sparsifier (None: dense) and data, and how to train them."""
+
+    model: nn.Module
+    optimizer: Optimizer
+    sparsifier: Sparsifier | None
+    train: BatchSource
+    validation: BatchSource
+    recipe: Recipe
+    process: Process
+    precision: Precision = "float32"
+    channels_last: bool = False
+    is_sharded: bool = False
+    scaler: torch.amp.GradScaler = field(init=False)
+
+    def __post_init__(self) -> None:
+        is_scaled = self.precision == "float16"
+        scaler = torch.amp.GradScaler(self.process.device.type, enabled=is_scaled)
+        object.__setattr__(self, "scaler", scaler)
+
+    @property
+    def at_target(self) -> bool:
+        """Whether the model is as sparse as asked; only then it may count as the best."""
+        return self.sparsifier is None or self.sparsifier.at_target
+
+    @property
+    def total_steps(self) -> int:
+        return self.recipe.epochs * len(self.train)
+
+    def scores(self, pictures: Tensor) -> Tensor:
+        """Run the model in the precision asked for; the scores are always float32."""
+        if self.channels_last:
+            pictures = pictures.contiguous(memory_format=torch.channels_last)
+        kind = torch.bfloat16 if self.precision == "bfloat16" else torch.float16
+        with torch.autocast(self.process.device.type, kind, enabled=self.precision != "float32"):
+            scores: Tensor = self.model(pictures)
+        return scores.float()
+
+    def summed_loss(self, scores: Tensor, labels: Tensor, smoothing: float = 0.0) -> Tensor:
+        return F.cross_entropy(scores, labels, label_smoothing=smoothing, reduction="sum")
+
+    def rate(self, step: int) -> float:
+        """Return the learning rate of the step that follows `step` others."""
+        return self.recipe.optimizer.lr * self.recipe.rate.factor(step, len(self.train), self.recipe.epochs)
+
+    def set_rate(self, rate: float) -> None:
+        for group in self.optimizer.param_groups:
+            group["lr"] = rate
+
+    def update(self) -> Tensor:
+        """Clip the gradients, step, clear them; return their norm before clipping (0 if it is not clipped)."""
+        norm = torch.zeros((), device=self.process.device)
+        if self.recipe.clip_norm is not None:
+            self.scaler.unscale_(self.optimizer)
+            if self.is_sharded and self.sparsifier is not None:
+                self.sparsifier.map_gradients()  # clipping must see the gradients that will be applied
+            norm = nn.utils.clip_grad_norm_(self.model.parameters(), self.recipe.clip_norm)
+            norm = norm.full_tensor() if hasattr(norm, "full_tensor") else norm
+        self.scaler.step(self.optimizer)
+        self.scaler.update()
+        self.optimizer.zero_grad()
+        return norm.detach()
+
+
+@dataclass
+class Progress:
+    """Where training stands; together with model and optimizer all that a checkpoint needs."""
+
+    epoch: int = 0  # finished
+    batch: int = 0  # finished in the epoch that is under way
+    seconds: float = 0.0  # of training, in all sessions
+    best_epoch: int = 0  # 0: none yet
+    best_accuracy: float = -1.0
+    # of the epoch under way: loss, right answers, pictures, gradient norm, steps
+    tally: Tensor = field(default_factory=lambda: torch.zeros(5, dtype=torch.float64))
+
+    def step(self, batches: int) -> int:
+        """Return the batches done in all."""
+        return self.epoch * batches + self.batch
+
+    @torch.no_grad()
+    def count(self, loss: Tensor, scores: Tensor, labels: Tensor, norm: Tensor) -> None:
+        """Add one batch to the tally, without waiting for the device."""
+        right = (scores.argmax(1) == labels).sum()
+        finite = norm.isfinite()  # an overflow that the scaler skipped is not a norm
+        parts = [loss, right, torch.full_like(right, len(labels)), torch.where(finite, norm, 0.0), finite]
+        self.tally = self.tally.to(loss.device) + torch.stack([part.double() for part in parts])
+        self.batch += 1
+
+    def finish_epoch(self) -> None:
+        self.epoch, self.batch, self.tally = self.epoch + 1, 0, torch.zeros_like(self.tally)

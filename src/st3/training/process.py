@@ -1,0 +1,113 @@
+"""This process among the others of a run: alone, or one of several that `torchrun` started."""
+
+import contextlib
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+__all__ = ["Process", "joined"]
+
+
+@dataclass(frozen=True)
+class Process:
+    """Which of how many processes this is, and the device it works on."""
+
+    rank: int
+    ranks: int
+    device: torch.device
+    talk: Any = None  # a group for small messages that does not wait for the device
+
+    @property
+    def is_first(self) -> bool:
+        """Whether this is the process that writes files and talks to the user."""
+        return self.rank == 0
+
+    def sum(self, numbers: Tensor) -> Tensor:
+        """Return the sum over all processes, in place."""
+        if self.ranks > 1:
+            dist.all_reduce(numbers)
+        return numbers
+
+    def any(self, flag: bool) -> bool:
+        """Return whether any process says yes."""
+        if self.ranks == 1:
+            return flag
+        votes = torch.tensor([float(flag)])
+        dist.all_reduce(votes, group=self.talk)
+        return bool(votes.item())
+
+    def gather(self, thing: Any) -> list[Any] | None:
+        """Return what every process holds, in the first one; None in the others."""
+        if self.ranks == 1:
+            return [thing]
+        things: list[Any] | None = [None] * self.ranks if self.is_first else None
+        dist.gather_object(thing, things, group=self.talk)
+        return things
+
+    def share(self, thing: Any) -> Any:
+        """Return the first process's thing in all of them."""
+        if self.ranks == 1:
+            return thing
+        box = [thing]
+        dist.broadcast_object_list(box, group=self.talk)
+        return box[0]
+
+    def wait(self) -> None:
+        """Wait until all processes are here."""
+        if self.ranks > 1:
+            dist.barrier(group=self.talk)
+
+
+@contextlib.contextmanager
+def joined(device: str = "auto") -> Iterator[Process]:
+    """Join the processes that `torchrun` started, if it did; leave them at the end.
+
+    `device` is "auto" (CUDA where there is one), "cpu", "cuda" or "cuda:1". Each process on a machine takes the CUDA
+    device of its local rank.
+    """
+    ranks = int(os.environ.get("WORLD_SIZE", "1"))
+    chosen = _device(device, int(os.environ.get("LOCAL_RANK", "0")))
+    if ranks == 1:
+        yield Process(0, 1, chosen)
+        return
+    is_ours = not dist.is_initialized()
+    if is_ours:
+        backend = "nccl" if chosen.type == "cuda" else "gloo"
+        dist.init_process_group(backend, timeout=timedelta(minutes=10))
+    if chosen.type == "cuda":
+        torch.cuda.set_device(chosen)
+        talk = dist.new_group(backend="gloo")
+    else:
+        talk = dist.group.WORLD
+    try:
+        yield Process(dist.get_rank(), ranks, chosen, talk)
+    finally:
+        if is_ours:
+            dist.destroy_process_group()
+
+
+def _device(name: str, local_rank: int) -> torch.device:
+    if name == "auto":
+        name = "cuda" if torch.cuda.is_available() else "cpu"
+    try:
+        device = torch.device(name)
+    except RuntimeError:
+        raise ValueError(f"unknown device {name!r}; try auto, cpu, cuda or cuda:1") from None
+    if device.type == "cuda":
+        if not torch.cuda.is_available():
+            raise ValueError(
+                f"device {name!r} was asked for, but torch finds no CUDA device; try --device cpu"
+            )
+        if device.index is None:
+            device = torch.device("cuda", local_rank)
+        if (device.index or 0) >= torch.cuda.device_count():
+            raise ValueError(
+                f"device {device} was asked for, but there are {torch.cuda.device_count()} (from cuda:0)"
+            )
+    return device

@@ -1,0 +1,89 @@
+"""The learning rate over a run, as a pure function of the step: drops, a cosine, or constant; with warm-up."""
+
+import math
+from abc import abstractmethod
+from typing import Annotated, Literal
+
+from pydantic import Field, NonNegativeFloat, field_validator
+
+from .sections import Section
+
+__all__ = ["AnyRate", "ConstantRate", "CosineRate", "Rate", "StepRate"]
+
+
+class Rate(Section):
+    """What the base learning rate is multiplied by; times are in epochs."""
+
+    warmup: NonNegativeFloat = 0.0
+    by_step: bool = False  # False: the rate changes between epochs only, as in the authors' program
+
+    def factor(self, step: int, steps_per_epoch: int, epochs: float) -> float:
+        """Return the factor for the optimizer step that follows `step` others.
+
+        The warm-up is linear and reaches 1 with its last epoch (or step): 0.2, 0.4, ... over five epochs.
+        """
+        tick = 1 / steps_per_epoch if self.by_step else 1.0
+        time = step / steps_per_epoch if self.by_step else float(step // steps_per_epoch)
+        if time < self.warmup:
+            return min(1.0, (time + tick) / self.warmup)
+        return self.after_warmup(step / steps_per_epoch, time, epochs)
+
+    @abstractmethod
+    def after_warmup(self, exact: float, time: float, epochs: float) -> float:
+        """Return the factor at `exact` epochs; `time` is the same, or whole epochs if not `by_step`."""
+
+    def scaled(self, ratio: float) -> "Rate":
+        """Return the same shape over `ratio` times the epochs."""
+        return self.model_copy(update={"warmup": self.warmup * ratio})
+
+    def last_event(self) -> float:
+        """Return the epoch at which something happens for the last time; training must be longer."""
+        return self.warmup
+
+
+class ConstantRate(Rate):
+    """Always the base rate."""
+
+    kind: Literal["constant"] = "constant"
+
+    def after_warmup(self, exact: float, time: float, epochs: float) -> float:
+        return 1.0
+
+
+class StepRate(Rate):
+    """Multiplied by `factor_of_drop` at each of the epochs in `drops`."""
+
+    kind: Literal["step"] = "step"
+    drops: tuple[NonNegativeFloat, ...]
+    factor_of_drop: Annotated[float, Field(gt=0, le=1)] = 0.1
+
+    @field_validator("drops")
+    @classmethod
+    def _must_rise(cls, drops: tuple[float, ...]) -> tuple[float, ...]:
+        if list(drops) != sorted(set(drops)):
+            raise ValueError(f"the epochs of the drops must rise, got {list(drops)}")
+        return drops
+
+    def after_warmup(self, exact: float, time: float, epochs: float) -> float:
+        return float(self.factor_of_drop ** sum(drop <= exact for drop in self.drops))
+
+    def scaled(self, ratio: float) -> "Rate":
+        drops = tuple(drop * ratio for drop in self.drops)
+        return self.model_copy(update={"warmup": self.warmup * ratio, "drops": drops})
+
+    def last_event(self) -> float:
+        return max([self.warmup, *self.drops])
+
+
+class CosineRate(Rate):
+    """Half a cosine, from the base rate after the warm-up to 0 at the end."""
+
+    kind: Literal["cosine"] = "cosine"
+
+    def after_warmup(self, exact: float, time: float, epochs: float) -> float:
+        # Where the warm-up ends within an epoch, the next whole one is where the cosine begins.
+        begin = self.warmup if self.by_step else math.ceil(self.warmup)
+        return 0.5 * (1 + math.cos(math.pi * (time - begin) / (epochs - begin)))
+
+
+AnyRate = Annotated[StepRate | CosineRate | ConstantRate, Field(discriminator="kind")]

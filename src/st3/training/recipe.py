@@ -1,0 +1,156 @@
+"""Recipes: the hyper-parameters of training, as TOML files. The paper's lie in the folder `recipes`.
+
+A file may build on another recipe with `base = "cifar"` and say only what differs.
+"""
+
+import tomllib
+from pathlib import Path
+from typing import Annotated, Any, Literal, Self
+
+from pydantic import Field, NonNegativeFloat, PositiveFloat, PositiveInt, field_validator, model_validator
+
+from ..registry import closest
+from .rates import AnyRate
+from .sections import Section, SettingsError, change, validate
+
+__all__ = ["OptimizerRecipe", "RampRecipe", "Recipe", "built_in_recipes", "load_recipe"]
+
+FOLDER = Path(__file__).with_name("recipes")
+
+Fraction = Annotated[float, Field(ge=0, lt=1)]
+
+
+class OptimizerRecipe(Section):
+    """Which optimizer; weight decay acts on weights only, never on norms and biases."""
+
+    name: Literal["sgd", "adamw"] = "sgd"
+    lr: PositiveFloat
+    momentum: Fraction = 0.9  # of AdamW: beta1
+    nesterov: bool = False
+    weight_decay: NonNegativeFloat = 0.0
+    weight_decay_from: tuple[tuple[Fraction, NonNegativeFloat], ...] = ()  # (sparsity, decay from there on)
+
+    @field_validator("weight_decay_from")
+    @classmethod
+    def _must_rise(cls, pairs: tuple[tuple[float, float], ...]) -> tuple[tuple[float, float], ...]:
+        sparsities = [sparsity for sparsity, _ in pairs]
+        if sparsities != sorted(set(sparsities)):
+            raise ValueError(f"the sparsities must rise, got {sparsities}")
+        return pairs
+
+    @model_validator(mode="after")
+    def _nesterov_needs_momentum(self) -> Self:
+        if self.nesterov and (self.name != "sgd" or self.momentum == 0):
+            raise ValueError("nesterov=true needs name='sgd' and a momentum above 0")
+        return self
+
+    def decay_at(self, sparsity: float) -> float:
+        """Return the weight decay for a target sparsity: pruning regularises as well (the paper's appendix)."""
+        return [self.weight_decay, *(decay for start, decay in self.weight_decay_from if start <= sparsity)][
+            -1
+        ]
+
+
+class RampRecipe(Section):
+    """When the sparsity rises, in epochs."""
+
+    start: NonNegativeFloat = 0.0
+    end: PositiveFloat
+
+
+class Recipe(Section):
+    """How a network is trained, whatever the network, the data and the sparsity."""
+
+    name: str = "own"
+    epochs: PositiveInt
+    batch_size: PositiveInt  # of all processes together
+    clip_norm: PositiveFloat | None = None  # of all gradients together, unscaled
+    label_smoothing: Fraction = 0.0
+    optimizer: OptimizerRecipe
+    rate: AnyRate
+    ramp: RampRecipe
+
+    @model_validator(mode="after")
+    def _times_must_fit(self) -> Self:
+        advice = f"--epochs {self.epochs} scales a recipe as a whole"
+        faults = []
+        if self.rate.last_event() >= self.epochs:
+            faults.append(
+                f"the rate changes at epoch {self.rate.last_event():g}, but training ends with epoch {self.epochs} "
+                f"({advice})"
+            )
+        if self.ramp.end > self.epochs:
+            faults.append(
+                f"the ramp ends at epoch {self.ramp.end:g}, but training with epoch {self.epochs}: the sparsity would "
+                f"stop short of its target ({advice})"
+            )
+        if self.ramp.start >= self.ramp.end:
+            faults.append(f"the ramp starts at epoch {self.ramp.start:g} and ends at {self.ramp.end:g}")
+        if faults:
+            raise ValueError("; ".join(faults))
+        return self
+
+    def scaled_to(self, epochs: int) -> "Recipe":
+        """Return the recipe for another number of epochs, with ramp, warm-up and drops in proportion."""
+        ratio = epochs / self.epochs
+        ramp = RampRecipe(start=self.ramp.start * ratio, end=self.ramp.end * ratio)
+        return self.model_copy(update={"epochs": epochs, "rate": self.rate.scaled(ratio), "ramp": ramp})
+
+
+def built_in_recipes() -> dict[str, Path]:
+    """Return the recipes that come with the library: name -> file."""
+    return {path.stem: path for path in sorted(FOLDER.glob("*.toml"))}
+
+
+def load_recipe(name_or_path: str | Path) -> Recipe:
+    """Return a built-in recipe by name, or one from a TOML file."""
+    text = str(name_or_path)
+    values = _values(text, seen=())
+    return validate(
+        Recipe, {"name": Path(text).stem if _is_file(text) else text, **values}, f"recipe {text!r}"
+    )
+
+
+def _is_file(text: str) -> bool:
+    return text.endswith(".toml") or "/" in text
+
+
+def _values(text: str, seen: tuple[str, ...]) -> dict[str, Any]:
+    """Return what the file says on top of its base."""
+    if text in seen:
+        raise SettingsError(f"recipe {seen[0]!r}", [f"its bases form a circle: {' -> '.join((*seen, text))}"])
+    path = Path(text) if _is_file(text) else built_in_recipes().get(text)
+    if path is None:
+        raise SettingsError("recipe", [_unknown(text)])
+    try:
+        said = tomllib.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise SettingsError(f"recipe {text!r}", [f"cannot read the file: {error.strerror}"]) from None
+    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+        raise SettingsError(f"recipe {text!r}", [f"not a TOML file: {error}"]) from None
+    base = said.pop("base", None)
+    if base is None:
+        return said
+    if not isinstance(base, str):
+        raise SettingsError(
+            f"recipe {text!r}", [f"base must be the name of a recipe or a file, got {base!r}"]
+        )
+    values = _values(str(path.parent / base) if _is_file(base) else base, (*seen, text))
+    for key, value in _leaves(said):
+        change(values, key, value)
+    return values
+
+
+def _leaves(table: dict[str, Any], prefix: str = "") -> list[tuple[str, Any]]:
+    """Return (dotted key, value) of every value in nested tables; a `kind` first, since it clears its table."""
+    pairs: list[tuple[str, Any]] = []
+    for key, value in sorted(table.items(), key=lambda item: item[0] != "kind"):
+        pairs += _leaves(value, f"{prefix}{key}.") if isinstance(value, dict) else [(f"{prefix}{key}", value)]
+    return pairs
+
+
+def _unknown(text: str) -> str:
+    names = built_in_recipes()
+    near = closest(text, names, most=1)
+    advice = f"did you mean {near[0]!r}?" if near else "a file of your own must end in .toml"
+    return f"unknown recipe {text!r}; {advice} (known: {', '.join(names)})"

@@ -1,0 +1,134 @@
+"""Settings as frozen, validated sections; their faults in plain sentences, all at once."""
+
+import tomllib
+from collections.abc import Mapping, Sequence
+from typing import Any, TypeVar, get_args
+
+from pydantic import BaseModel, ConfigDict, ValidationError
+
+from ..registry import closest
+
+__all__ = ["Section", "SettingsError", "change", "parse_changes", "validate"]
+
+
+S = TypeVar("S", bound="Section")
+
+
+class SettingsError(ValueError):
+    """Settings that cannot be used; every fault is a line of its own in `faults`."""
+
+    def __init__(self, what: str, faults: Sequence[str]) -> None:
+        self.faults = tuple(faults)
+        super().__init__(f"{what}: {'; '.join(faults)}")
+
+
+class Section(BaseModel):
+    """Some settings that belong together: unknown names are faults, nothing changes after validation."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False, validate_default=True)
+
+
+def validate(kind: type[S], values: Mapping[str, Any], what: str) -> S:
+    """Return `values` as a section of that `kind`, or raise with all faults at once."""
+    try:
+        return kind.model_validate(values)
+    except ValidationError as error:
+        faults = [_sentence(kind, fault) for fault in error.errors(include_url=False)]
+        raise SettingsError(what, list(dict.fromkeys(faults))) from None
+
+
+def parse_changes(changes: Sequence[str]) -> dict[str, Any]:
+    """Return `key=value` texts as a dictionary; values are TOML, or else plain strings.
+
+    >>> parse_changes(["optimizer.lr=0.05", "rate.drops=[4, 6]", "model.name=resnet20"])
+    {'optimizer.lr': 0.05, 'rate.drops': [4, 6], 'model.name': 'resnet20'}
+    """
+    parsed: dict[str, Any] = {}
+    bad = []
+    for change in changes:
+        key, equals, value = change.partition("=")
+        if not equals or not key.strip():
+            bad.append(f"{change!r} is not of the form key=value, such as optimizer.lr=0.05")
+            continue
+        parsed[key.strip()] = _value(value.strip())
+    if bad:
+        raise SettingsError("--set", bad)
+    return parsed
+
+
+def change(values: dict[str, Any], key: str, value: Any) -> None:
+    """Set the dotted `key` in nested `values`; another `kind` replaces its whole table.
+
+    >>> settings = {"rate": {"kind": "step", "drops": [80, 120]}}
+    >>> change(settings, "rate.kind", "cosine")
+    >>> settings
+    {'rate': {'kind': 'cosine'}}
+    """
+    *path, last = key.split(".")
+    table = values
+    for name in path:
+        inner = table.setdefault(name, {})
+        if not isinstance(inner, dict):
+            raise SettingsError("--set", [f"{key}: {name} is a value ({inner!r}), not a table"])
+        table = inner
+    if last == "kind" and table.get("kind") != value:
+        table.clear()  # the settings of one kind mean nothing to another
+    table[last] = value
+
+
+def _value(text: str) -> Any:
+    if text == "none":
+        return None
+    try:
+        return tomllib.loads(f"value = {text}")["value"]
+    except tomllib.TOMLDecodeError:
+        return text
+
+
+def _sentence(kind: type[Section], fault: Any) -> str:
+    """Say one fault that pydantic found: where, what was asked, what to do."""
+    place = [str(part) for part in fault["loc"]]
+    where = ".".join(part for part in place if part not in _tags(kind))
+    if fault["type"] == "extra_forbidden":
+        known = _names(kind, place[:-1])
+        near = closest(place[-1], known, most=1)
+        advice = f"did you mean {near[0]!r}? " if near else ""
+        return f"unknown key {where!r}; {advice}(known: {', '.join(sorted(known))})"
+    if fault["type"] == "missing":
+        return f"{where} is missing"
+    if fault["type"] == "value_error":
+        return f"{where}: {fault['ctx']['error']}" if where else str(fault["ctx"]["error"])
+    said = fault["msg"][0].lower() + fault["msg"][1:]
+    return f"{where}: {said}, got {fault['input']!r}"
+
+
+def _sections(annotation: Any) -> list[type[Section]]:
+    """Return the sections that an annotation admits."""
+    if isinstance(annotation, type) and issubclass(annotation, Section):
+        return [annotation]
+    return [section for part in get_args(annotation) for section in _sections(part)]
+
+
+def _tags(kind: type[Section]) -> set[str]:
+    """Return the values of `kind` fields, which pydantic puts into a fault's place."""
+    tags: set[str] = set()
+    for field in kind.model_fields.values():
+        for section in _sections(field.annotation):
+            if "kind" in section.model_fields:
+                tags |= set(get_args(section.model_fields["kind"].annotation))
+            tags |= _tags(section)
+    return tags
+
+
+def _names(kind: type[Section], path: list[str]) -> list[str]:
+    """Return the field names of the section at `path`, below `kind`."""
+    sections = [kind]
+    for part in path:
+        inner = [
+            s for section in sections if part in section.model_fields
+            for s in _sections(section.model_fields[part].annotation)
+        ]  # fmt: skip
+        if not inner:  # a tag: which of the sections it is
+            inner = [s for s in sections if part in get_args(s.model_fields["kind"].annotation)]
+        sections = inner
+    return sorted({name for section in sections for name in section.model_fields})

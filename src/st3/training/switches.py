@@ -1,0 +1,30 @@
+"""Count the weights that changed between active and zeroed since the last look."""
+
+import torch
+from torch import Tensor
+
+from ..core.layers import Layers
+from ..core.shards import all_reduce, local
+
+__all__ = ["Switches"]
+
+
+class Switches:
+    """Remembers which weights were active; a bit of training's state, for the record only."""
+
+    def __init__(self, layers: Layers) -> None:
+        self.layers = layers
+        self.masks: dict[str, Tensor] = {}
+
+    @torch.no_grad()
+    def look(self) -> dict[str, tuple[int, int]]:
+        """Return (revived, zeroed) of each layer since the last look; nothing at the first one."""
+        found = {}
+        for layer in self.layers:
+            active = local(layer.parameter.detach()) != 0
+            before = self.masks.get(layer.name)
+            if before is not None:
+                counts = torch.stack([(active & ~before).sum(), (before & ~active).sum()])
+                found[layer.name] = all_reduce(counts, layer.shards.counts)
+            self.masks[layer.name] = active
+        return {name: tuple(counts.tolist()) for name, counts in found.items()}

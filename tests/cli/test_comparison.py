@@ -1,0 +1,64 @@
+"""The last words of a run."""
+
+from pathlib import Path
+
+from st3.cli.comparison import closing_words, comparison_table
+
+SPARSE = {
+    "test": {"loss": 0.1, "accuracy": 0.9575},
+    "validation": {"loss": 0.1, "accuracy": 0.98},
+    "sparsity": 0.9,
+    "target": 0.9,
+    "parameters": 24032,
+    "active_parameters": 2605,
+    "dense_macs": 829920,
+    "sparse_macs": 84572,
+    "model": "model.safetensors",
+    "model_bytes": 99016,
+    "compressed_bytes": 15549,
+    "pictures": {"train": 1197, "validation": 200, "test": 400},
+    "report": {"zeros": 21427, "weights": 23808},
+}
+DENSE = SPARSE | {
+    "sparsity": 0.0,
+    "target": None,
+    "active_parameters": 24032,
+    "sparse_macs": None,
+    "compressed_bytes": 91000,
+    "report": {"zeros": 0, "weights": 23808},
+}
+
+
+def test_dense_and_sparse_stand_side_by_side():
+    assert comparison_table(SPARSE, DENSE).splitlines() == [
+        "                           dense   sparse",
+        "test accuracy            95.75 %  95.75 %",
+        "validation accuracy      98.00 %  98.00 %",
+        "sparsity                  0.00 %  90.00 %",
+        "parameters                24,032   24,032",
+        "active parameters         24,032    2,605",
+        "MACs (zeros skipped)           -   84,572",
+        "file                     99.0 kB  99.0 kB",
+        "file, compressed (zlib)  91.0 kB  15.5 kB",
+    ]
+
+
+def test_a_run_alone_has_one_column_named_after_what_it_is():
+    assert comparison_table(SPARSE).splitlines()[0].split() == ["sparse"]
+    assert comparison_table(DENSE).splitlines()[0].split() == ["dense"]
+
+
+def test_the_closing_words_are_honest_about_zeros_and_end_with_the_sparsity():
+    words = closing_words(SPARSE, Path("runs/a"))
+    assert "The plain file is as large as that of a dense model" in words
+    assert "6.4 times smaller" in words
+    assert "Zeros alone do not make a dense runtime faster" in words
+    for command in ("st3 info runs/a", "st3 eval runs/a", "st3 train --data cifar10"):
+        assert command in words
+    assert words.splitlines()[-1] == "sparsity 90.00 % (target 90.00 %): 21,427 of 23,808 weights are zero"
+
+
+def test_of_a_dense_model_nothing_is_claimed():
+    words = closing_words(DENSE, Path("runs/a"))
+    assert "Zeros alone" not in words
+    assert words.endswith("sparsity 0.00 % (dense, none was asked for): 0 of 23,808 weights are zero")

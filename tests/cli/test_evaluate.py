@@ -1,0 +1,76 @@
+"""`st3 eval`: the accuracy of a file, measured again."""
+
+import json
+
+import torch
+
+from st3.files.weights import read_weights, write_weights
+
+
+def summary(finished):
+    return json.loads((finished / "summary.json").read_text())
+
+
+def test_it_measures_what_the_run_has_measured(st3, finished):
+    for split in ("test", "validation"):
+        found = json.loads(st3("eval", finished, "--split", split, "--json").stdout)
+        assert found["accuracy"] == summary(finished)[split]["accuracy"]
+        assert abs(found["loss"] - summary(finished)[split]["loss"]) < 1e-4
+        assert found["sparsity"] == summary(finished)["sparsity"]
+
+
+def test_the_file_alone_is_enough(st3, finished):
+    answer = st3("eval", finished / "model.safetensors", "--batch-size", 7)
+    assert answer.exit_code == 0, answer.output
+    accuracy = f"{100 * summary(finished)['test']['accuracy']:.2f} %"
+    assert answer.stdout.splitlines()[1:] == [
+        "on 400 pictures of digits (test):",
+        f"  accuracy  {accuracy}",
+        answer.stdout.splitlines()[3],
+        "  sparsity  90.00 %",
+    ]
+
+
+def test_a_file_that_says_nothing_needs_model_and_data(st3, finished, tmp_path):
+    write_weights(tmp_path / "plain.safetensors", read_weights(finished / "model.safetensors")[0], {})
+    answer = st3("eval", "plain.safetensors")
+    assert answer.exit_code == 1
+    assert answer.stderr.splitlines() == [
+        "error: plain.safetensors:",
+        "  it does not say which model it is for: add --model NAME",
+        "  it does not say which data it is for: add --data NAME",
+    ]
+    answer = st3("eval", "plain.safetensors", "--model", "digits_cnn", "--data", "digits", "--json")
+    assert json.loads(answer.stdout)["accuracy"] == summary(finished)["test"]["accuracy"]
+
+
+def test_weights_of_another_network_are_refused(st3, finished):
+    answer = st3("eval", finished, "--model", "resnet20")
+    assert answer.exit_code == 1
+    assert "are not those of model 'resnet20': " in answer.stderr
+    assert len(answer.stderr.splitlines()) == 1
+
+
+def test_a_run_that_is_not_finished_is_refused(st3, finished, tmp_path):
+    (tmp_path / "half").mkdir()
+    (tmp_path / "half" / "spec.json").write_text((finished / "spec.json").read_text())
+    answer = st3("eval", "half")
+    assert answer.stderr == (
+        "error: the run in half is not finished: it has no model.safetensors yet; go on with it: "
+        "st3 train --run half --resume\n"
+    )
+
+
+def test_an_unknown_split_is_refused(st3, finished):
+    answer = st3("eval", finished, "--split", "tset")
+    assert answer.stderr == "error: --split: must be one of test, validation, train, got 'tset'\n"
+
+
+def test_what_is_not_there_is_named(st3):
+    assert st3("eval", "nothing.safetensors").stderr == "error: there is no file or run nothing.safetensors\n"
+
+
+def test_a_saved_state_dict_will_do(st3, finished, tmp_path):
+    torch.save(read_weights(finished / "model.safetensors")[0], tmp_path / "weights.pt")
+    answer = st3("eval", "weights.pt", "--model", "digits_cnn", "--data", "digits", "--json")
+    assert json.loads(answer.stdout)["accuracy"] == summary(finished)["test"]["accuracy"]

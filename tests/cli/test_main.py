@@ -1,0 +1,34 @@
+"""The command as a process: how it starts, and what it says if a package is missing."""
+
+import subprocess
+import sys
+
+import pytest
+
+import st3
+
+
+def run(*words: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run([sys.executable, *words], capture_output=True, text=True, timeout=120)
+
+
+def test_it_is_a_module_too():
+    found = run("-m", "st3", "--version")
+    assert (found.returncode, found.stdout) == (0, f"st3 {st3.__version__}\n")
+
+
+@pytest.mark.parametrize("package", ["typer", "pydantic", "rich", "safetensors", "jinja2"])
+def test_it_names_the_package_that_is_missing(package):
+    code = f"import sys; sys.modules[{package!r}] = None; from st3.__main__ import main; main()"
+    found = run("-c", code)
+    assert found.stderr == f"the st3 command needs {package}: pip install 'st3[train]'\n"
+    assert (found.returncode, found.stdout) == (1, "")
+
+
+def test_help_loads_neither_data_sets_nor_the_training_loop():
+    code = "import sys; from st3.cli.app import app; print([m for m in sys.modules if m.startswith('st3.')])"
+    loaded = run("-c", code).stdout
+    assert "st3.cli.train" in loaded
+    assert "st3.data" not in loaded
+    assert "st3.experiments" not in loaded
+    assert "st3.training" not in loaded

@@ -1,0 +1,45 @@
+"""The folder that a run gets if none is named, and what is said if there is none."""
+
+import pytest
+
+from st3.cli.run_folder import no_run_to_resume, usual_folder
+from st3.experiments.spec import compose
+
+
+@pytest.mark.parametrize(
+    ("said", "name"),
+    [
+        ({}, "digits-digits_cnn-st3-0.9-seed0"),
+        ({"sparse": {"sparsity": 0.995, "method": "feather"}}, "digits-digits_cnn-feather-0.995-seed0"),
+        ({"sparse": {"method": "dense"}, "seeds": {"init": 3}}, "digits-digits_cnn-dense-seed3"),
+        ({"model": {"name": "my.nets:Tiny"}}, "digits-my.nets-Tiny-st3-0.9-seed0"),
+        ({"model": {"name": "../a b:c"}}, "digits-..-a-b-c-st3-0.9-seed0"),
+    ],
+)
+def test_the_name_says_what_is_trained(tmp_path, said, name):
+    assert usual_folder(compose(**said), tmp_path) == tmp_path / name
+
+
+def test_a_name_that_is_taken_gets_a_number(tmp_path):
+    spec = compose()
+    for ending in ("", "-2", "-3"):
+        folder = usual_folder(spec, tmp_path)
+        assert folder.name == f"digits-digits_cnn-st3-0.9-seed0{ending}"
+        folder.mkdir()
+
+
+def test_runs_nearby_are_named_the_likeliest_first(tmp_path):
+    for name in ("first", "second", "no_run"):
+        (tmp_path / name).mkdir()
+    for name in ("first", "second"):
+        (tmp_path / name / "spec.json").touch()
+    said = str(no_run_to_resume(tmp_path / "frist"))
+    assert said == f"there is no run in {tmp_path / 'frist'} to resume; nearby: {tmp_path / 'first'}"
+    said = str(no_run_to_resume(tmp_path / "xyz"))
+    assert said.endswith(f"nearby: {tmp_path / 'first'}, {tmp_path / 'second'}")
+
+
+def test_where_there_is_no_run_at_all_it_says_so(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    said = str(no_run_to_resume(tmp_path / "a" / "b"))
+    assert said.endswith("to resume; there is none nearby either; start one without --resume")

@@ -1,0 +1,51 @@
+"""Ctrl-C and SIGTERM: everything is saved, and the run can be gone on with."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+COMMAND = [sys.executable, "-m", "st3", "train"]
+
+
+def stopped(folder: Path, number: int) -> subprocess.CompletedProcess[str]:
+    """Start a run, send the signal in its third epoch, and return what it said."""
+    words = [*COMMAND, "--epochs", "15", "--no-dense-twin", "--run", str(folder)]
+    process = subprocess.Popen(
+        words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=os.environ
+    )
+    deadline = time.monotonic() + 120
+    epochs = folder / "epochs.jsonl"
+    while not (epochs.exists() and len(epochs.read_text().splitlines()) >= 2):
+        assert process.poll() is None, process.communicate()
+        assert time.monotonic() < deadline
+        time.sleep(0.02)
+    process.send_signal(number)
+    out, err = process.communicate(timeout=60)
+    return subprocess.CompletedProcess(words, process.returncode, out, err)
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM], ids=lambda number: number.name)
+def test_a_stopped_run_says_how_to_go_on_and_does(tmp_path, number):
+    folder = tmp_path / "run"
+    left = stopped(folder, number)
+    assert left.returncode == 128 + number
+    *_, first, last = left.stderr.splitlines()
+    assert first.startswith("stopped in epoch ")
+    assert first.endswith("; everything is saved")
+    assert last == f"go on with: st3 train --run {folder} --resume"
+    assert "Traceback" not in left.stderr
+    assert left.stdout == ""
+
+    words = [*COMMAND, *last.partition("st3 train ")[2].split()]
+    done = subprocess.run(words, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+    assert "going on after step " in done.stderr
+    epochs = [json.loads(line)["epoch"] for line in (folder / "epochs.jsonl").read_text().splitlines()]
+    assert epochs == list(range(1, 16))
+    assert (folder / "summary.json").exists()

@@ -1,0 +1,177 @@
+"""`st3 train`, with real runs on digits."""
+
+import json
+
+import pytest
+
+ESCAPE = "\x1b"
+RUN = ("train", "--epochs", "1", "--no-dense-twin")
+
+
+def test_a_run_tells_its_spec_first_and_its_sparsity_last(st3, tmp_path):
+    answer = st3("train", "--epochs", 2)
+    assert answer.exit_code == 0, answer.output
+    told = answer.stderr.splitlines()
+    assert told[0] == "data     digits"
+    assert told[2].startswith(
+        "sparse   st3, sparsity 0.9, allocation global, cubic ramp from epoch 0.0666667 to 1.2"
+    )
+    assert told[6] == "run      runs/digits-digits_cnn-st3-0.9-seed0"
+    assert [line for line in told if line.startswith(("dense twin", "sparse, "))] == [
+        "dense twin, 1 of 2",
+        "sparse, 2 of 2",
+    ]
+    assert len([line for line in told if line.startswith("epoch ")]) == 4
+    assert answer.stdout.splitlines()[1].split() == ["dense", "sparse"]
+    assert answer.stdout.splitlines()[-1].startswith("sparsity 90.00 % (target 90.00 %): 21,427 of 23,808")
+    assert ESCAPE not in answer.output
+    folder = tmp_path / "runs" / "digits-digits_cnn-st3-0.9-seed0"
+    for name in ("report.html", "model.safetensors", "summary.json", "dense/summary.json"):
+        assert (folder / name).is_file()
+
+
+def test_runs_of_the_same_kind_get_numbers(st3, tmp_path):
+    for _ in range(2):
+        assert st3(*RUN, "--quiet").exit_code == 0
+    names = sorted(path.name for path in (tmp_path / "runs").iterdir())
+    assert names == ["digits-digits_cnn-st3-0.9-seed0", "digits-digits_cnn-st3-0.9-seed0-2"]
+
+
+def test_json_is_all_there_is_on_stdout(st3, finished):
+    answer = st3("train", "--run", finished, "--resume", "--json")
+    found = json.loads(answer.stdout)
+    summary = json.loads((finished / "summary.json").read_text())
+    dense = json.loads((finished / "dense" / "summary.json").read_text())
+    assert found == {**summary, "run": str(finished), "dense": dense}
+    assert "this run was finished already: nothing was left to train" in answer.stderr
+    assert "test accuracy" in answer.stderr
+
+
+def test_quiet_leaves_only_the_table(st3, finished):
+    answer = st3("train", "--run", finished, "--resume", "--quiet")
+    assert answer.stderr == ""
+    assert answer.stdout.splitlines()[0].split() == ["dense", "sparse"]
+    assert len(answer.stdout.splitlines()) == 9
+    answer = st3("train", "--run", finished, "--resume", "--quiet", "--json")
+    assert answer.stderr == ""
+    assert json.loads(answer.stdout)["target"] == 0.9
+
+
+def test_options_reach_the_spec(st3, tmp_path):
+    words = "--seed 3 --data-seed 4 --sparsity 0.5 --allocation uniform --threads 1"
+    answer = st3(*RUN, *words.split(), "--no-channels-last", "--set", "optimizer.lr=0.05", "--run", "a", "-q")
+    assert answer.exit_code == 0, answer.output
+    spec = json.loads((tmp_path / "a" / "spec.json").read_text())
+    assert spec["seeds"] == {"init": 3, "data": 4}
+    assert (spec["sparse"]["sparsity"], spec["sparse"]["allocation"]) == (0.5, "uniform")
+    assert spec["recipe"]["optimizer"]["lr"] == 0.05
+    assert spec["machine"] == spec["machine"] | {
+        "threads": 1,
+        "channels_last": False,
+    }
+    assert spec["dense_twin"] is False
+
+
+def test_an_unknown_precision_is_refused(st3):
+    answer = st3(*RUN, "--precision", "float8")
+    assert answer.exit_code == 1
+    assert (
+        "machine.precision: input should be 'float32', 'bfloat16' or 'float16', got 'float8'" in answer.stderr
+    )
+
+
+def test_one_seed_is_the_seed_of_both(st3, tmp_path):
+    st3(*RUN, "--method", "dense", "--seed", 5, "--run", "a", "-q")
+    assert json.loads((tmp_path / "a" / "spec.json").read_text())["seeds"] == {"init": 5, "data": 5}
+
+
+def test_a_network_of_your_own_is_found_in_the_current_folder(st3, tmp_path):
+    (tmp_path / "my_nets.py").write_text(
+        "from torch import nn\n\ndef tiny(classes):\n    return nn.Sequential(nn.Flatten(), nn.Linear(64, classes))\n"
+    )
+    answer = st3(*RUN, "--model", "my_nets:tiny", "--sparsity", 0.5)
+    assert answer.exit_code == 0, answer.output
+    run = tmp_path / "runs" / "digits-my_nets-tiny-st3-0.5-seed0"
+    assert json.loads((run / "summary.json").read_text())["parameters"] == 650
+    assert st3("eval", run).exit_code == 0
+
+
+def test_all_faults_are_told_at_once(st3, tmp_path):
+    answer = st3(*RUN, "--method", "ts3", "--set", "optimizer.lerning=1", "--set", "x", "--data", "digts")
+    assert answer.exit_code == 1
+    first, *faults = answer.stderr.splitlines()
+    assert first == "error: the spec has faults:"
+    assert len(faults) == 4
+    assert "  'x' is not of the form key=value, such as optimizer.lr=0.05" in faults
+    assert not (tmp_path / "runs").exists()
+
+
+def test_a_folder_that_holds_a_run_is_refused(st3, finished):
+    answer = st3("train", "--run", finished, "--quiet")
+    told = f"error: {finished} holds a run already: go on with it by --resume, or choose another --run\n"
+    assert (answer.exit_code, answer.stderr) == (1, told)
+
+
+def test_another_spec_cannot_go_on_with_a_run(st3, finished):
+    answer = st3("train", "--run", finished, "--resume", "--epochs", "2", "--sparsity", "0.8", "--quiet")
+    assert answer.exit_code == 1
+    assert (
+        "holds another run (sparse.sparsity: 0.8, not 0.9): resume it without these options" in answer.stderr
+    )
+    assert st3("train", "--run", finished, "--resume", "--epochs", 2, "--quiet").exit_code == 0
+
+
+def test_resuming_needs_to_know_which_run(st3):
+    answer = st3("train", "--resume")
+    assert answer.exit_code == 2
+    assert "it needs --run FOLDER: which run is to be resumed?" in answer.stderr
+
+
+def test_resuming_nothing_names_runs_nearby(st3, finished):
+    answer = st3("train", "--resume", "--run", finished.with_name("rum"))
+    told = f"error: there is no run in {finished.with_name('rum')} to resume; nearby: {finished}\n"
+    assert (answer.exit_code, answer.stderr) == (1, told)
+
+
+def test_resuming_what_is_not_there_yet_starts_it_if_it_is_said_what(st3, tmp_path):
+    answer = st3(*RUN, "--run", "new", "--resume")
+    assert answer.exit_code == 0
+    assert answer.stderr.startswith("there is no run in new yet: starting it\n")
+    assert (tmp_path / "new" / "summary.json").exists()
+
+
+def test_a_device_that_is_not_there_is_refused(st3):
+    answer = st3(*RUN, "--device", "cudo", "--quiet")
+    assert (answer.exit_code, answer.stderr) == (
+        1,
+        "error: unknown device 'cudo'; try auto, cpu, cuda or cuda:1\n",
+    )
+
+
+def test_missing_data_are_named(st3, tmp_path):
+    answer = st3("train", "--data", "cifar10", "--data-dir", "nowhere", "--epochs", "1", "--quiet")
+    assert answer.exit_code == 1
+    assert answer.stderr.startswith("error: ")
+    assert str(tmp_path / "nowhere") in answer.stderr
+    assert len(answer.stderr.splitlines()) == 1
+
+
+def test_figures_for_tensorboard_lie_in_the_run(st3, tmp_path):
+    answer = st3("train", "--epochs", 1, "--tensorboard", "--run", "a", "--quiet")
+    assert answer.exit_code == 0, answer.output
+    for kind in ("dense", "sparse"):
+        assert len(list((tmp_path / "a" / "tensorboard" / kind).glob("events.*"))) == 1
+
+
+def test_without_tensorboardx_it_says_what_to_install(st3, tmp_path, monkeypatch):
+    monkeypatch.setitem(__import__("sys").modules, "tensorboardX", None)
+    answer = st3(*RUN, "--tensorboard", "--run", "a", "--quiet")
+    assert (
+        answer.stderr == "error: figures for TensorBoard need tensorboardX: pip install 'st3[tensorboard]'\n"
+    )
+    assert not (tmp_path / "a").exists()
+
+
+@pytest.mark.parametrize("value", ["0", "-1"])
+def test_at_least_one_checkpoint_is_kept(st3, value):
+    assert st3(*RUN, "--keep", value).exit_code == 2

@@ -1,0 +1,144 @@
+"""Several processes train what one would: the same pictures, the same batch norm, the same weights but for rounding."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from tests.processes import on_ranks
+from torch import distributed as dist
+
+from st3.experiments.run import train
+from st3.experiments.spec import compose
+from st3.files.weights import read_weights
+from st3.training.listener import Listener
+from st3.training.stop import Stopped
+
+ROOT = Path(__file__).parents[2]
+# Small enough that rounding does not grow into another network: a few steps, a low rate, full sparsity soon.
+CHANGES = {"optimizer.lr": 0.01, "batch_size": 133}  # 9 batches an epoch, in shares of 66 and 67
+
+
+def spec(**machine):
+    machine = {"device": "cpu", "threads": 1, **machine}
+    return compose(epochs=2, dense_twin=False, machine=machine, changes=CHANGES, sparse={"sparsity": 0.8})
+
+
+@pytest.fixture(scope="module")
+def alone(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("runs") / "alone"
+    train(spec(), folder)
+    return folder
+
+
+def weights(folder):
+    return read_weights(Path(folder) / "model.safetensors")[0]
+
+
+def require_close(folder, alone):
+    found, expected = weights(folder), weights(alone)
+    for name, tensor in expected.items():
+        torch.testing.assert_close(found[name], tensor, rtol=1e-3, atol=1e-4)
+        assert ((found[name] == 0) == (tensor == 0)).float().mean() > 0.999
+    summary = [json.loads((Path(f) / "summary.json").read_text()) for f in (folder, alone)]
+    assert summary[0]["sparsity"] == summary[1]["sparsity"]
+    assert summary[0]["validation"]["loss"] == pytest.approx(summary[1]["validation"]["loss"], rel=1e-3)
+
+
+@pytest.mark.parametrize("sharded", [False, True], ids=["ddp", "fsdp"])
+@on_ranks(2)
+def test_two_processes_give_what_one_gives(alone, tmp_path, sharded):
+    train(spec(sharded=sharded), tmp_path / "two")
+    if dist.get_rank() == 0:
+        require_close(tmp_path / "two", alone)
+        assert json.loads((tmp_path / "two" / "versions.json").read_text())["processes"] == 2
+
+
+class StopAfter(Listener):
+    def __init__(self, batch):
+        self.batch = batch
+
+    def on_batch(self, epoch, batch, batches, rate):
+        if (epoch - 1) * batches + batch == self.batch:
+            signal.raise_signal(signal.SIGTERM)  # to the first process only; the other must hear of it
+
+
+@pytest.mark.parametrize("sharded", [False, True], ids=["ddp", "fsdp"])
+@on_ranks(2)
+def test_they_stop_together_and_go_on_bit_for_bit(tmp_path, sharded):
+    train(spec(sharded=sharded), tmp_path / "whole")
+    with pytest.raises(Stopped, match="after step 13"):
+        train(spec(sharded=sharded), tmp_path / "cut", listeners=[StopAfter(13)])
+    train(spec(sharded=sharded), tmp_path / "cut", resume=True)
+    a, b = weights(tmp_path / "whole"), weights(tmp_path / "cut")
+    assert all(torch.equal(a[name], b[name]) for name in a)
+
+
+@on_ranks(2)
+def test_what_one_process_began_two_go_on_with(alone, tmp_path):
+    if dist.get_rank() == 0:
+        environment = {k: v for k, v in os.environ.items() if k not in ("RANK", "WORLD_SIZE", "LOCAL_RANK")}
+        code = (
+            "from tests.experiments.test_processes import *\n"
+            "try: train(spec(), sys.argv[1], listeners=[StopAfter(9)])\n"
+            "except Stopped: pass"
+        )
+        command = [sys.executable, "-c", code, str(tmp_path / "run")]
+        subprocess.run(command, check=True, env=environment, cwd=ROOT)
+    dist.barrier()
+    train(spec(), tmp_path / "run", resume=True)
+    if dist.get_rank() == 0:
+        require_close(tmp_path / "run", alone)
+
+
+@on_ranks(2)
+def test_a_fault_of_the_folder_reaches_every_process(tmp_path):
+    (tmp_path / "file").touch()
+    with pytest.raises(ValueError, match="holds other files and no run"):
+        train(spec(), tmp_path)
+
+
+def torchrun(*arguments, **environment):
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
+    command += ["-m", "st3", "--", "train", *arguments]  # torchrun would take --run for its --run-path
+    merged = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT), **environment}
+    return subprocess.run(command, capture_output=True, text=True, env=merged, cwd=ROOT, timeout=200)
+
+
+def mortal_network(classes=10, channels=1):
+    """Build the digits network; the second process dies in the second epoch if it was told so."""
+    from st3.models import MODELS
+
+    model = MODELS["digits_cnn"](classes=classes, channels=channels)
+    seen = []
+
+    def die(module, inputs):
+        if module.training:
+            seen.append(0)
+        if len(seen) == 25 and os.environ.get("RANK") == "1" and os.environ.get("MORTAL"):
+            os._exit(9)
+
+    model.register_forward_pre_hook(die)
+    return model
+
+
+def test_when_a_process_dies_the_run_ends_with_a_clear_message_and_can_be_resumed(tmp_path):
+    run = str(tmp_path / "run")
+    options = [
+        "--model",
+        "tests.experiments.test_processes:mortal_network",
+        "--epochs",
+        "3",
+        "--no-dense-twin",
+    ]
+    dead = torchrun(*options, "--run", run, MORTAL="1")
+    assert dead.returncode != 0
+    assert "lost touch with another one, which seems to have died" in dead.stderr
+    assert "--resume" in dead.stderr
+    again = torchrun(*options, "--run", run, "--resume")
+    assert again.returncode == 0, again.stderr
+    assert json.loads((tmp_path / "run" / "summary.json").read_text())["epochs"] == 3

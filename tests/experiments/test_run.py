@@ -1,0 +1,278 @@
+"""A run on the digits: what it leaves behind, and that nothing but the spec decides it."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+from torch import nn
+
+from st3.core.reporting import report
+from st3.data import DATASETS, Batches
+from st3.experiments.folder import RunFolderError
+from st3.experiments.run import train
+from st3.experiments.spec import compose
+from st3.files.weights import read_weights
+from st3.models import MODELS
+from st3.training.figures import DivergedError
+from st3.training.listener import Listener
+from st3.training.sections import SettingsError
+from st3.training.stop import Stopped
+
+EPOCHS = 3
+HALF = {"device": "cpu", "threads": 1, "precision": "bfloat16"}
+BATCHES = 19  # 1,197 pictures in batches of 64
+
+
+def spec(**more):
+    return compose(
+        **{"epochs": EPOCHS, "dense_twin": False, "machine": {"device": "cpu", "threads": 1}, **more}
+    )
+
+
+def lines(folder, name):
+    return [json.loads(line) for line in (folder / f"{name}.jsonl").read_text().splitlines()]
+
+
+def essence(folder):
+    """Everything that a run found out, without the time it took."""
+    summary = json.loads((folder / "summary.json").read_text())
+    summary.pop("seconds")
+    epochs = [{k: v for k, v in line.items() if k != "seconds"} for line in lines(folder, "epochs")]
+    return summary, epochs, lines(folder, "steps"), (folder / "layers.jsonl").read_text()
+
+
+def same_weights(one, other):
+    a, b = (read_weights(folder / "model.safetensors")[0] for folder in (one, other))
+    return a.keys() == b.keys() and all(torch.equal(a[name], b[name]) for name in a)
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("runs") / "whole"
+    train(spec(), folder)
+    return folder
+
+
+class At(Listener):
+    """Does something after the given batch of the whole run."""
+
+    def __init__(self, batch, act):
+        self.batch, self.act = batch, act
+
+    def on_batch(self, epoch, batch, batches, rate):
+        if (epoch - 1) * batches + batch == self.batch:
+            self.act()
+
+
+def crash():
+    raise MemoryError("as if")
+
+
+def test_it_leaves_a_model_and_its_evidence(whole):
+    names = {path.name for path in whole.iterdir()}
+    assert names >= {
+        "spec.json",
+        "versions.json",
+        "epochs.jsonl",
+        "steps.jsonl",
+        "layers.jsonl",
+        "summary.json",
+    }
+    assert names >= {"model.safetensors", "report.html", "figures", "checkpoints"}
+    assert not [path for path in whole.rglob("*") if path.name.endswith(".part")]
+    assert [line["epoch"] for line in lines(whole, "epochs")] == [1, 2, 3]
+    assert [line["step"] for line in lines(whole, "steps")] == list(range(1, EPOCHS * BATCHES + 1))
+
+
+def test_the_sparsity_is_the_one_asked_for_counted_in_the_file(whole):
+    weights, about = read_weights(whole / "model.safetensors")
+    model = MODELS[about["model"]["name"]](classes=10, channels=1)
+    model.load_state_dict(weights)
+    found = report(model)
+    assert found.zeros == int((found.weights - 1) * 0.9) + 1
+    assert json.loads((whole / "summary.json").read_text())["sparsity"] == found.sparsity
+
+
+def test_the_test_accuracy_is_that_of_the_file(whole):
+    model = MODELS["digits_cnn"]()
+    model.load_state_dict(read_weights(whole / "model.safetensors")[0])
+    model.eval()
+    pictures, labels = next(Batches(DATASETS["digits"]().test, 400, seed=None).epoch())
+    with torch.no_grad():
+        right = (model(pictures).argmax(1) == labels).float().mean().item()
+    assert json.loads((whole / "summary.json").read_text())["test"]["accuracy"] == pytest.approx(right)
+
+
+def test_the_best_epoch_is_chosen_among_those_at_the_target(whole):
+    epochs = lines(whole, "epochs")
+    assert [line["at_target"] for line in epochs] == [False, True, True]  # the ramp ends at epoch 1.8
+    assert not any(line["is_best"] and not line["at_target"] for line in epochs)
+    best = max(
+        (line for line in epochs if line["at_target"]), key=lambda line: line["validation"]["accuracy"]
+    )
+    summary = json.loads((whole / "summary.json").read_text())
+    assert summary["best_epoch"] == best["epoch"]
+    assert summary["validation"] == pytest.approx(best["validation"])
+
+
+def test_the_layers_add_up_to_the_epochs_figures(whole):
+    for epoch, layers in zip(lines(whole, "epochs"), lines(whole, "layers"), strict=True):
+        rows = layers["layers"].values()
+        assert sum(row["zeros"] for row in rows) / sum(row["weights"] for row in rows) == epoch["sparsity"]
+        if epoch["switches"]:
+            assert sum(row["revived"] for row in rows) == epoch["switches"]["revived"]
+    first, second, _ = lines(whole, "epochs")
+    assert first["switches"] is None
+    zeros = [sum(row["zeros"] for row in line["layers"].values()) for line in lines(whole, "layers")]
+    assert zeros[1] - zeros[0] == second["switches"]["zeroed"] - second["switches"]["revived"]
+
+
+@pytest.mark.parametrize("batch", [1, 19, 30, 38, 56])
+def test_after_a_crash_it_goes_on_bit_for_bit(whole, tmp_path, batch):
+    folder = tmp_path / "run"
+    with pytest.raises(MemoryError):
+        train(spec(), folder, listeners=[At(batch, crash)])
+    train(spec(), folder, resume=True)
+    assert same_weights(folder, whole)
+    assert essence(folder) == essence(whole)
+
+
+@pytest.mark.parametrize(
+    ("batch", "number"), [(5, signal.SIGTERM), (30, signal.SIGINT), (57, signal.SIGTERM)]
+)
+def test_asked_to_stop_it_saves_first_and_goes_on_bit_for_bit(whole, tmp_path, batch, number):
+    folder = tmp_path / "run"
+    before = signal.getsignal(number)
+    with pytest.raises(Stopped, match=f"after step {batch}; everything is saved") as stopped:
+        train(spec(), folder, listeners=[At(batch, lambda: os.kill(os.getpid(), number))])
+    assert stopped.value.signal_number == number
+    assert signal.getsignal(number) == before
+    assert (folder / "checkpoints" / f"step-{batch:09d}.pt").exists()
+    train(spec(), folder, resume=True)
+    assert same_weights(folder, whole)
+    assert essence(folder) == essence(whole)
+
+
+def test_stopped_twice_in_one_epoch_with_workers_it_goes_on_bit_for_bit(whole, tmp_path):
+    folder = tmp_path / "run"
+    with_workers = spec(machine={"device": "cpu", "threads": 1, "workers": 2})
+    for batch in (21, 25):
+        with pytest.raises(Stopped):
+            train(
+                with_workers,
+                folder,
+                resume=batch > 21,
+                listeners=[At(batch, lambda: signal.raise_signal(15))],
+            )
+    train(spec(), folder, resume=True)
+    assert same_weights(folder, whole)
+    assert essence(folder) == essence(whole)
+
+
+def test_a_second_interrupt_does_not_wait(tmp_path):
+    def twice():
+        signal.raise_signal(signal.SIGINT)
+        signal.raise_signal(signal.SIGINT)
+
+    with pytest.raises(KeyboardInterrupt):
+        train(spec(), tmp_path / "run", listeners=[At(3, twice)])
+
+
+def test_checkpoints_within_an_epoch_are_taken_after_some_minutes(whole, tmp_path):
+    folder = tmp_path / "run"
+    with pytest.raises(MemoryError):
+        train(spec(), folder, minutes=0, listeners=[At(24, crash)])
+    assert sorted(path.name for path in (folder / "checkpoints").glob("*.pt")) == [
+        "step-000000022.pt",
+        "step-000000023.pt",
+    ]
+    train(spec(), folder, resume=True)
+    assert same_weights(folder, whole)
+
+
+def test_dropout_goes_on_bit_for_bit(tmp_path):
+    def network():
+        torch.manual_seed(3)
+        return nn.Sequential(nn.Flatten(), nn.Linear(64, 32), nn.ReLU(), nn.Dropout(0.5), nn.Linear(32, 10))
+
+    train(spec(), tmp_path / "whole", model=network())
+    with pytest.raises(MemoryError):
+        train(spec(), tmp_path / "cut", model=network(), minutes=0, listeners=[At(25, crash)])
+    train(spec(), tmp_path / "cut", model=network(), resume=True)
+    assert same_weights(tmp_path / "cut", tmp_path / "whole")
+
+
+def test_a_run_is_not_overwritten_and_not_mixed_with_another(whole):
+    with pytest.raises(RunFolderError, match="holds a run already: go on with it by --resume"):
+        train(spec(), whole)
+    with pytest.raises(RunFolderError, match=r"holds another run \(sparse.sparsity: 0.8, not 0.9\)"):
+        train(spec(sparse={"sparsity": 0.8}), whole, resume=True)
+
+
+def test_other_files_are_not_mixed_with_a_run(tmp_path):
+    (tmp_path / "holiday.jpg").touch()
+    with pytest.raises(RunFolderError, match="holds other files and no run"):
+        train(spec(), tmp_path)
+
+
+def test_a_finished_run_returns_its_summary(whole):
+    before = (whole / "summary.json").stat().st_mtime_ns
+    assert train(spec(), whole, resume=True) == json.loads((whole / "summary.json").read_text())
+    assert (whole / "summary.json").stat().st_mtime_ns == before
+
+
+def test_seeds_of_weights_and_data_are_apart(whole, tmp_path):
+    first = {}
+    for name, seeds in {"init": {"init": 1}, "data": {"data": 1}}.items():
+        train(spec(epochs=1, seeds=seeds), tmp_path / name)
+        first[name] = lines(tmp_path / name, "steps")[0]["loss"]
+    train(spec(epochs=1), tmp_path / "zero")
+    assert len({*first.values(), lines(tmp_path / "zero", "steps")[0]["loss"]}) == 3
+
+
+def test_the_dense_twin_starts_from_the_same_weights_and_sees_the_same_pictures(tmp_path):
+    train(spec(epochs=1, dense_twin=True), tmp_path)
+    dense, sparse = (lines(folder, "steps") for folder in (tmp_path / "dense", tmp_path))
+    assert dense[0]["loss"] == sparse[0]["loss"]
+    assert dense[-1]["loss"] != sparse[-1]["loss"]
+    assert json.loads((tmp_path / "dense" / "summary.json").read_text())["sparsity"] == 0
+    assert not (tmp_path / "dense" / "layers.jsonl").exists()
+
+
+def test_half_precision_trains(tmp_path):
+    # In a process of its own: some virtual machines announce matrix instructions that they do not have.
+    code = "import sys; from tests.experiments.test_run import *; train(spec(machine=HALF), sys.argv[1])"
+    environment = {**os.environ, "ONEDNN_MAX_CPU_ISA": "AVX512_CORE"}
+    command = [sys.executable, "-W", "ignore", "-c", code, str(tmp_path)]
+    subprocess.run(command, check=True, cwd=Path(__file__).parents[2], env=environment)
+    assert (
+        json.loads((tmp_path / "summary.json").read_text())["test"]["accuracy"] > 0.4
+    )  # of 10 classes, after 3 epochs
+    weights = read_weights(tmp_path / "model.safetensors")[0]
+    assert {tensor.dtype for tensor in weights.values()} <= {torch.float32, torch.int64}
+
+
+def test_deterministic_by_flag(tmp_path):
+    try:
+        train(spec(epochs=1, machine={"device": "cpu", "deterministic": True}), tmp_path)
+        assert torch.are_deterministic_algorithms_enabled()
+    finally:
+        torch.use_deterministic_algorithms(False)
+
+
+def test_a_loss_that_is_no_number_ends_the_run_and_says_what_to_do(tmp_path):
+    changes = {"optimizer.lr": 1e30, "clip_norm": None}
+    with pytest.raises((DivergedError, ValueError), match="lower the learning rate"):
+        train(spec(changes=changes), tmp_path)
+
+
+def test_a_network_that_does_not_fit_the_data_is_refused_before_the_first_batch(tmp_path):
+    with pytest.raises(SettingsError, match=r"answers 2 pictures with \(2, 7\), but 'digits' has 10 classes"):
+        train(spec(), tmp_path / "a", model=nn.Sequential(nn.Flatten(), nn.Linear(64, 7)))
+    with pytest.raises(SettingsError, match=r"cannot take pictures of 'digits' \(1x8x8\)"):
+        train(spec(), tmp_path / "b", model=nn.Conv2d(3, 10, 3))

@@ -1,0 +1,89 @@
+"""Checkpoints on disk: whole or not there, few, safe to read."""
+
+import os
+import pickle
+
+import pytest
+import torch
+
+from st3.training.checkpoint import CheckpointFolder, write_whole
+
+
+def state(number):
+    return {"number": number, "weight": torch.full((3,), float(number))}
+
+
+def test_the_newest_comes_back(tmp_path):
+    folder = CheckpointFolder(tmp_path / "checkpoints")
+    assert folder.newest() is None
+    for step in (9, 10, 100):
+        folder.save(state(step), step)
+    path, found = folder.newest()
+    assert (path.name, found["number"]) == ("step-000000100.pt", 100)
+
+
+def test_only_so_many_are_kept(tmp_path):
+    folder = CheckpointFolder(tmp_path, keep=2)
+    for step in range(5):
+        folder.save(state(step), step)
+    assert [path.name for path in folder.files()] == ["step-000000004.pt", "step-000000003.pt"]
+    with pytest.raises(ValueError, match="at least one checkpoint"):
+        CheckpointFolder(tmp_path, keep=0)
+
+
+def test_a_damaged_one_is_named_and_the_one_before_taken(tmp_path):
+    folder = CheckpointFolder(tmp_path)
+    for step in (1, 2):
+        folder.save(state(step), step)
+    newest = folder.files()[0]
+    newest.write_bytes(newest.read_bytes()[:200])
+    with pytest.warns(UserWarning, match=r"step-000000002\.pt cannot be read .*; trying an older one"):
+        _, found = folder.newest()
+    assert found["number"] == 1
+
+
+def test_if_none_can_be_read_training_does_not_silently_begin_anew(tmp_path):
+    (tmp_path / "step-000000001.pt").write_bytes(b"nothing")
+    with (
+        pytest.warns(UserWarning, match="cannot be read"),
+        pytest.raises(ValueError, match="none of the 1 checkpoints"),
+    ):
+        CheckpointFolder(tmp_path).newest()
+
+
+class Spy:
+    def __reduce__(self):
+        return os.mkdir, ("caught",)
+
+
+def test_code_in_a_checkpoint_is_not_run(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    torch.save({"spy": Spy()}, tmp_path / "step-000000001.pt")
+    with pytest.warns(UserWarning, match="cannot be read"), pytest.raises(ValueError):
+        CheckpointFolder(tmp_path).newest()
+    (tmp_path / "step-000000001.pt").write_bytes(pickle.dumps(Spy(), protocol=2))
+    with pytest.warns(UserWarning, match="cannot be read"), pytest.raises(ValueError):
+        CheckpointFolder(tmp_path).newest()
+    assert not (tmp_path / "caught").exists()
+
+
+def test_a_write_that_fails_leaves_the_old_file_and_no_scratch(tmp_path):
+    path = tmp_path / "file"
+    path.write_text("old")
+
+    def fail(scratch):
+        scratch.write_text("half")
+        raise OSError("disk full")
+
+    with pytest.raises(OSError, match="disk full"):
+        write_whole(path, fail)
+    assert [p.name for p in tmp_path.iterdir()] == ["file"]
+    assert path.read_text() == "old"
+
+
+def test_what_a_killed_writer_left_is_ignored_and_cleared_away(tmp_path):
+    (tmp_path / ".step-000000007.pt.123.part").write_bytes(b"half")
+    folder = CheckpointFolder(tmp_path)
+    assert folder.newest() is None
+    folder.save(state(1), 1)
+    assert [p.name for p in tmp_path.iterdir()] == ["step-000000001.pt"]
