@@ -2,6 +2,8 @@
 
 from pathlib import Path
 
+import pytest
+
 from st3.cli.comparison import closing_words, comparison_table
 
 SPARSE = {
@@ -62,3 +64,18 @@ def test_of_a_dense_model_nothing_is_claimed():
     words = closing_words(DENSE, Path("runs/a"))
     assert "Zeros alone" not in words
     assert words.endswith("sparsity 0.00 % (dense, none was asked for): 0 of 23,808 weights are zero")
+
+
+@pytest.mark.parametrize(
+    ("accuracy", "said"),
+    [
+        (0.97, "The sparse model is 1.25 points below its dense twin."),
+        (0.955, "The sparse model is 0.25 points above its dense twin."),
+        (0.9575, "The sparse model is as accurate as its dense twin."),
+    ],
+)
+def test_the_difference_to_the_dense_twin_stands_beside_what_one_picture_makes(accuracy, said):
+    dense = DENSE | {"test": {"loss": 0.1, "accuracy": accuracy}}
+    lines = closing_words(SPARSE, Path("runs/a"), dense).splitlines()
+    assert lines[:2] == ["One seed, 400 test pictures: a single one makes 0.25 points of accuracy.", said]
+    assert "dense twin" not in closing_words(SPARSE, Path("runs/a"))

@@ -2,8 +2,10 @@
 
 import json
 
+import pytest
 import torch
 
+from st3.data import DATASETS
 from st3.files.weights import read_weights, write_weights
 
 
@@ -74,3 +76,41 @@ def test_a_saved_state_dict_will_do(st3, finished, tmp_path):
     torch.save(read_weights(finished / "model.safetensors")[0], tmp_path / "weights.pt")
     answer = st3("eval", "weights.pt", "--model", "digits_cnn", "--data", "digits", "--json")
     assert json.loads(answer.stdout)["accuracy"] == summary(finished)["test"]["accuracy"]
+
+
+def test_a_device_of_another_kind_is_refused(st3, finished):
+    answer = st3("eval", finished, "--device", "meta")
+    assert answer.stderr == "error: unknown device 'meta'; try auto, cpu, cuda or cuda:1\n"
+
+
+def test_the_options_of_the_data_are_those_of_the_run(st3, tmp_path, monkeypatch):
+    seen = []
+    make = DATASETS["digits"]
+
+    def watched(directory=None, *, download=False, augment=True):
+        seen.append(augment)
+        return make(directory, download=download, augment=augment)
+
+    monkeypatch.setitem(DATASETS._things, "digits", watched)
+    words = ("--epochs", 1, "--no-dense-twin", "--set", "data.options.augment=false", "--run", "a", "--quiet")
+    assert st3("train", *words).exit_code == 0
+    for path in ("a", "a/model.safetensors"):
+        answer = st3("eval", path)
+        assert answer.exit_code == 0, answer.output
+    assert seen == [False] * 3
+
+
+@pytest.mark.parametrize(
+    ("classes", "difference"),
+    [
+        ([*"012345678x"], "other classes: number 9 is 'x', in 'digits' '9'"),
+        ([*"01234567"], "8 classes, but 'digits' has 10"),
+    ],
+)
+def test_data_with_other_classes_are_refused(st3, finished, tmp_path, classes, difference):
+    weights, about = read_weights(finished / "model.safetensors")
+    about["data"]["classes"] = classes
+    write_weights(tmp_path / "m.safetensors", weights, about)
+    answer = st3("eval", "m.safetensors")
+    told = f"error: m.safetensors: the model was trained for {difference}\n"
+    assert (answer.exit_code, answer.stderr) == (1, told)

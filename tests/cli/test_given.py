@@ -1,11 +1,11 @@
 """From options to a spec."""
 
-import json
+from dataclasses import replace
 
 import pytest
 
 from st3.cli.given import Given, said
-from st3.experiments.spec import compose
+from st3.experiments.spec import ModelSpec, compose
 from st3.training.sections import SettingsError
 
 
@@ -49,15 +49,50 @@ def test_faults_of_all_options_are_told_at_once():
         assert part in told
 
 
-def test_a_stored_spec_is_taken_under_the_new_circumstances(tmp_path):
-    path = tmp_path / "spec.json"
-    stored = compose(epochs=7, machine={"threads": 2})
-    path.write_text(json.dumps(stored.model_dump(mode="json")))
+def test_a_stored_spec_is_taken_under_the_new_circumstances():
+    stored = compose(data={"name": "cifar10"}, epochs=7, machine={"threads": 2})
     given = Given(machine={"device": "cpu"}, data={"dir": "/data"}, changes=("machine.workers=3",))
-    spec = given.stored_spec(path)
-    assert spec.recipe == stored.recipe
-    assert (spec.machine.device, spec.machine.threads, spec.machine.workers) == ("cpu", 2, 3)
-    assert spec.data.dir == "/data"
+    for options in (given, replace(given, epochs=7, data={"name": "cifar10", "dir": "/data"})):
+        spec = options.over(stored)
+        assert spec.differences(stored) == []
+        assert (spec.machine.device, spec.machine.threads, spec.machine.workers) == ("cpu", 2, 3)
+        assert spec.data.dir == "/data"
+
+
+def test_options_are_laid_over_the_stored_spec_and_not_over_what_is_usual():
+    stored = compose(
+        data={"name": "cifar10", "options": {"padding": "edge"}},
+        sparse={"method": "feather", "arguments": {"power": 2.0}},
+        epochs=7,
+        changes={"optimizer.lr": 0.05},
+    )
+    for given in (
+        Given(sparse={"sparsity": 0.9}),
+        Given(changes=("sparse.arguments.power=2.0",)),
+        Given(changes=("data.options.padding=edge",)),
+        Given(recipe="cifar", changes=("optimizer.lr=0.05",)),
+        Given(epochs=7),
+    ):
+        assert given.over(stored) == stored
+    assert Given(sparse={"method": "st3"}).over(stored).differences(stored) == [
+        "sparse.method: 'st3', not 'feather'",
+        "sparse.arguments.power: None, not 2.0",
+    ]
+
+
+def test_the_whole_command_of_a_run_agrees_with_it():
+    for given in (
+        Given(recipe="cifar", changes=("epochs=121", "ramp.end=90")),
+        Given(sparse={"method": "feather"}, epochs=3, changes=("sparse.arguments.power=2.0",)),
+        Given(data={"name": "imagenet"}, model={"name": "mobilenet_v1"}, seeds={"init": 4}),
+    ):
+        stored = given.spec()
+        assert given.over(stored) == stored
+
+
+def test_a_model_handed_over_in_python_can_be_resumed_no_further_than_its_name():
+    stored = compose().model_copy(update={"model": ModelSpec(name="<Sequential>")})
+    assert Given().over(stored) == stored
 
 
 def test_zero_and_false_are_said_too():

@@ -100,3 +100,86 @@ def test_tensors_are_told_by_name_and_nothing_is_changed(st3, finished):
     st3("info", finished)
     after = read_weights(finished / "model.safetensors")[0]
     assert all(torch.equal(before[name], after[name]) for name in before)
+
+
+def test_another_input_must_agree_with_what_the_run_knows(st3, finished):
+    file = finished / "model.safetensors"
+    answer = st3("info", finished, "--input", "3x32x32")
+    told = f"error: --input: 3x32x32 has 3 channels, but the model in {file} takes pictures of 1\n"
+    assert (answer.exit_code, answer.stderr) == (1, told)
+    macs = [
+        json.loads(st3("info", finished, "--input", shape, "--json").stdout)["report"]["dense_macs"]
+        for shape in ("1x8x8", "1x16x16")
+    ]
+    assert macs[1] > 3 * macs[0]
+
+
+def test_an_input_that_the_network_cannot_take_is_refused(st3, tmp_path):
+    torch.save(MODELS["vgg11"]().state_dict(), tmp_path / "w.pt")
+    answer = st3("info", "w.pt", "--model", "vgg11", "--input", "3x2x2")
+    assert answer.exit_code == 1
+    assert answer.stderr.startswith("error: --input: 'vgg11' cannot take a picture of 3x2x2: ")
+    assert len(answer.stderr.splitlines()) == 1
+
+
+@pytest.mark.filterwarnings("default")
+@pytest.mark.parametrize(
+    ("metadata", "strange"),
+    [
+        ("1.0", "a str instead of a table"),
+        ([1], "a list instead of a table"),
+        ({"model": {"arguments": {}}}, "model has no name"),
+        ({"model": "resnet20", "data": {"name": 3}}, "model has no name; data has no name"),
+        ({"model": {"name": "resnet20", "arguments": 3}}, "model has arguments that are no table"),
+        (
+            {"data": {"name": "digits", "shape": [8, 8]}},
+            "data has a shape that is not channels, height, width",
+        ),
+        ({"data": {"name": "digits", "classes": 10}}, "data has classes that are no list of names"),
+        ({"layers": {"a": 1}}, "layers is no list of names"),
+    ],
+)
+def test_metadata_that_st3_does_not_write_are_left_aside(st3, tmp_path, metadata, strange):
+    write_weights(tmp_path / "w.safetensors", {"a": torch.ones(2)}, metadata)
+    answer = st3("info", "w.safetensors")
+    assert answer.exit_code == 0
+    assert answer.stdout.startswith("w.safetensors: a model that it does not name\n")
+    said = f"the metadata in w.safetensors are not what st3 writes ({strange}): these are left aside"
+    assert answer.stderr == f"warning: {said}\n"
+
+
+def test_metadata_may_say_less(st3, tmp_path):
+    weights = MODELS["digits_cnn"]().state_dict()
+    write_weights(tmp_path / "w.safetensors", weights, {"model": {"name": "digits_cnn"}, "layers": None})
+    answer = st3("info", "w.safetensors", "--input", "1x8x8")
+    assert (answer.exit_code, answer.stderr) == (0, "")
+    assert answer.stdout.startswith("w.safetensors: digits_cnn\n")
+
+
+@pytest.mark.filterwarnings("ignore:Sparse:UserWarning")
+def test_zeros_are_counted_in_tensors_of_any_layout_and_type(st3, tmp_path):
+    dense = torch.tensor([[0.0, 1.0], [0.0, 2.0]])
+    kinds = {"coo": dense.to_sparse(), "csr": dense.to_sparse_csr(), "float8": dense.to(torch.float8_e4m3fn)}
+    torch.save(kinds, tmp_path / "w.pt")
+    answer = st3("info", "w.pt", "--json")
+    assert answer.exit_code == 0, answer.output
+    assert [row["zeros"] for row in json.loads(answer.stdout)["tensors"]] == [2, 2, 2]
+
+
+def test_what_torch_says_of_a_pickle_is_passed_on_without_its_advice(st3, tmp_path):
+    torch.save(nn.Linear(2, 2), tmp_path / "module.pt")
+    assert st3("info", "module.pt").stderr == (
+        "error: module.pt is neither a safetensors file nor a state_dict saved by torch, or it is damaged "
+        "(Unsupported global: GLOBAL torch.nn.modules.linear.Linear was not an allowed global by default.)\n"
+    )
+    (tmp_path / "notes.txt").write_text("no weights")
+    assert st3("info", "notes.txt").stderr.endswith("or it is damaged (Unsupported operand 110)\n")
+
+
+def test_weights_of_another_network_are_told_in_a_few_names(st3, finished):
+    assert st3("info", finished, "--model", "resnet20").stderr.partition("'resnet20': ")[2] == (
+        "missing: layer1.0.conv1.weight, layer1.0.bn1.weight, layer1.0.bn1.bias and 117 more; "
+        "not of the model: bn2.bias, bn2.num_batches_tracked, bn2.running_mean and 9 more; "
+        "of another shape: conv1.weight (32x1x3x3, not 16x1x3x3), bn1.weight (32, not 16), bn1.bias (32, not 16) "
+        "and 3 more\n"
+    )

@@ -13,7 +13,7 @@ from st3.experiments.spec import compose
         ({"sparse": {"sparsity": 0.995, "method": "feather"}}, "digits-digits_cnn-feather-0.995-seed0"),
         ({"sparse": {"method": "dense"}, "seeds": {"init": 3}}, "digits-digits_cnn-dense-seed3"),
         ({"model": {"name": "my.nets:Tiny"}}, "digits-my.nets-Tiny-st3-0.9-seed0"),
-        ({"model": {"name": "../a b:c"}}, "digits-..-a-b-c-st3-0.9-seed0"),
+        ({"model": {"name": "a b/c:d"}}, "digits-a-b-c-d-st3-0.9-seed0"),
     ],
 )
 def test_the_name_says_what_is_trained(tmp_path, said, name):

@@ -49,3 +49,13 @@ def test_a_stopped_run_says_how_to_go_on_and_does(tmp_path, number):
     epochs = [json.loads(line)["epoch"] for line in (folder / "epochs.jsonl").read_text().splitlines()]
     assert epochs == list(range(1, 16))
     assert (folder / "summary.json").exists()
+
+
+def test_stopped_before_it_began_it_does_not_say_how_to_go_on(st3, tmp_path, monkeypatch):
+    def interrupted(*words, **more):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("st3.experiments.run.build_splits", interrupted)
+    answer = st3("train", "--run", "a", "--quiet")
+    assert (answer.exit_code, answer.stderr) == (130, "stopped before the run began: nothing was written\n")
+    assert not (tmp_path / "a").exists()

@@ -14,7 +14,7 @@ def test_a_run_tells_its_spec_first_and_its_sparsity_last(st3, tmp_path):
     told = answer.stderr.splitlines()
     assert told[0] == "data     digits"
     assert told[2].startswith(
-        "sparse   st3, sparsity 0.9, allocation global, cubic ramp from epoch 0.0666667 to 1.2"
+        "sparse   st3, sparsity 0.9, allocation global, cubic ramp from epoch 0.0667 to 1.2"
     )
     assert told[6] == "run      runs/digits-digits_cnn-st3-0.9-seed0"
     assert [line for line in told if line.startswith(("dense twin", "sparse, "))] == [
@@ -140,12 +140,100 @@ def test_resuming_what_is_not_there_yet_starts_it_if_it_is_said_what(st3, tmp_pa
     assert (tmp_path / "new" / "summary.json").exists()
 
 
-def test_a_device_that_is_not_there_is_refused(st3):
-    answer = st3(*RUN, "--device", "cudo", "--quiet")
+@pytest.mark.parametrize("name", ["cudo", "mps", "meta", "cuda:", "cuda:x"])
+def test_a_device_of_another_kind_is_refused(st3, name):
+    answer = st3(*RUN, "--device", name, "--quiet")
+    told = f"error: the spec has faults: machine.device: unknown device {name!r}; try auto, cpu, cuda or cuda:1\n"
+    assert (answer.exit_code, answer.stderr) == (1, told)
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("--data-dir", "/nonexistent"), "--data-dir"),
+        (("--download",), "--download"),
+        (("--data-dir", "a", "--download"), "--data-dir and no --download"),
+    ],
+)
+def test_digits_need_no_files(st3, tmp_path, words, said):
+    answer = st3("train", *words)
     assert (answer.exit_code, answer.stderr) == (
         1,
-        "error: unknown device 'cudo'; try auto, cpu, cuda or cuda:1\n",
+        f"error: the spec has faults: digits are part of st3 and need no {said}; did you mean another --data "
+        "(cifar10, cifar100, fashion_mnist, imagenet)?\n",
     )
+    assert not (tmp_path / "runs").exists()
+
+
+def test_a_wrong_argument_of_the_method_is_told_before_the_dense_twin_trains(st3, tmp_path):
+    answer = st3("train", "--set", "sparse.arguments.foo=1", "--set", "model.arguments.width=2", "--run", "a")
+    assert answer.stderr.splitlines() == [
+        "error: the spec has faults:",
+        "  model 'digits_cnn' takes no argument 'width' (known: classes, channels)",
+        "  method 'st3' takes no argument 'foo' (known: soft, rescale, straight_through, exact_rescale)",
+    ]
+    assert not (tmp_path / "a").exists()
+
+
+def test_the_method_dense_by_a_change_is_a_dense_run(st3, tmp_path):
+    answer = st3("train", "--epochs", 1, "--set", "sparse.method=dense", "--run", "a", "--quiet")
+    assert answer.exit_code == 0, answer.output
+    spec = json.loads((tmp_path / "a" / "spec.json").read_text())
+    assert (spec["sparse"]["method"], spec["sparse"]["sparsity"], spec["dense_twin"]) == ("dense", 0.0, False)
+
+
+def test_a_recipe_that_cannot_be_read_is_named(st3, tmp_path):
+    fault = "recipe 'nofile.toml': cannot read the file: No such file or directory"
+    assert st3("train", "--recipe", "nofile.toml").stderr == f"error: the spec has faults: {fault}\n"
+    (tmp_path / "empty.toml").touch()
+    assert "  recipe 'empty.toml': epochs is missing\n" in st3("train", "--recipe", "empty.toml").stderr
+    assert "faults: unknown recipe 'cifa'; did you mean 'cifar'?" in st3("train", "--recipe", "cifa").stderr
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("--sparsity", "0.9"),
+        ("--seed", "0"),
+        ("--epochs", "2", "--method", "st3"),
+        ("--recipe", "digits"),
+        ("--set", "sparse.ramp=cubic", "--set", "optimizer.momentum=0.9"),
+        ("--dense-twin", "--data", "digits"),
+    ],
+)
+def test_options_that_agree_with_a_run_resume_it(st3, finished, words):
+    answer = st3("train", "--run", finished, "--resume", *words, "--quiet")
+    assert (answer.exit_code, answer.stderr) == (0, "")
+
+
+@pytest.mark.parametrize(
+    ("words", "difference"),
+    [
+        (("--sparsity", "0.8"), "sparse.sparsity: 0.8, not 0.9"),
+        (("--epochs", "30"), "recipe.epochs: 30, not 2"),
+        (("--epochs", "1", "--seed", "0"), "recipe.epochs: 1, not 2"),
+        (("--set", "optimizer.lr=0.5"), "recipe.optimizer.lr: 0.5, not 0.1"),
+        (("--no-dense-twin",), "dense_twin: False, not True"),
+        (("--model", "resnet20"), "model.name: 'resnet20', not 'digits_cnn'"),
+        (
+            ("--method", "dense"),
+            "sparse.method: 'dense', not 'st3'; sparse.sparsity: 0.0, not 0.9; dense_twin: False, not True",
+        ),
+    ],
+)
+def test_only_what_was_said_otherwise_keeps_a_run_from_being_resumed(st3, finished, words, difference):
+    answer = st3("train", "--run", finished, "--resume", *words, "--quiet")
+    assert answer.exit_code == 1
+    assert f"holds another run ({difference}): " in answer.stderr
+
+
+def test_faults_are_told_when_a_run_is_resumed(st3, finished):
+    answer = st3("train", "--run", finished, "--resume", "--method", "st4", "--set", "machin.threads=1")
+    assert answer.stderr.splitlines()[1:] == [
+        "  unknown key 'machin.threads'; did you mean 'machine.threads'? (known: data, model, sparse, recipe, seeds, "
+        "machine, dense_twin, name, epochs, batch_size, clip_norm, label_smoothing, optimizer, rate, ramp)",
+        "  unknown method 'st4'; did you mean 'st3'? (known: feather, st3)",
+    ]
 
 
 def test_missing_data_are_named(st3, tmp_path):

@@ -216,3 +216,20 @@ def test_content_that_cannot_be_cifar_is_refused(monkeypatch, tmp_path, name, co
     files = cifar_files(CIFAR10) | {name: content}
     expect(monkeypatch, CIFAR10, files)
     assert fault(write(tmp_path, files)).startswith(f"{tmp_path / name} {complaint}")
+
+
+def test_one_of_its_files_is_answered_with_the_folder_to_give(files, tmp_path):
+    write(tmp_path / "cifar-10-batches-py", files)
+    folder = tmp_path / "cifar-10-batches-py"
+    said = f"{folder / 'data_batch_1'} is one of the files of cifar10: give its folder, {folder}"
+    assert fault(folder / "data_batch_1") == said
+
+
+def test_another_file_of_the_users_is_not_to_be_deleted(tmp_path):
+    (tmp_path / "notes.txt").write_text("mine")
+    text = fault(tmp_path / "notes.txt")
+    assert text.startswith(f"{tmp_path / 'notes.txt'} is truncated or no tar.gz (")
+    assert text.endswith(
+        "; give cifar-10-python.tar.gz, cifar-10-batches-py, or the folder that holds one of them"
+    )
+    assert "delete" not in text

@@ -66,3 +66,11 @@ def test_a_damaged_file_is_reported(monkeypatch):
     assert str(error.value).endswith(
         f"digits.npz is damaged (its sha256 is not {'0' * 64}); install st3 again"
     )
+
+
+@pytest.mark.parametrize("said", [{"directory": "/data"}, {"download": True}])
+def test_files_of_ones_own_are_not_silently_ignored(said):
+    with pytest.raises(
+        DataError, match=r"digits are part of st3 and need no --d\S+; did you mean another --data \("
+    ):
+        digits(**said)

@@ -113,3 +113,11 @@ def test_magic_and_sizes_of_an_idx_file_are_checked(content, complaint):
         parse_idx(content, (2, 3), "file")
     assert str(error.value).startswith(f"file {complaint}")
     assert str(error.value).endswith("delete it and get it again")
+
+
+def test_one_of_its_files_is_answered_with_the_folder_to_give(packed, tmp_path):
+    write(tmp_path, packed)
+    file = tmp_path / "t10k-images-idx3-ubyte.gz"
+    assert file.is_file()
+    said = f"fashion_mnist: {file} is a file; give the folder of its four files, {tmp_path}"
+    assert fault(file) == said

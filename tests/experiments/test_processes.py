@@ -58,6 +58,29 @@ def test_two_processes_give_what_one_gives(alone, tmp_path, sharded):
         assert json.loads((tmp_path / "two" / "versions.json").read_text())["processes"] == 2
 
 
+class Tied(torch.nn.Module):
+    """Parts in a list, and a weight that two of them share."""
+
+    def __init__(self):
+        super().__init__()
+        self.parts = torch.nn.ModuleList([torch.nn.Linear(64, 64, bias=False) for _ in range(3)])
+        self.parts[2].weight = self.parts[0].weight
+        self.last = torch.nn.Linear(64, 10)
+
+    def forward(self, x):
+        x = x.flatten(1)
+        for part in self.parts:
+            x = part(x).relu()
+        return self.last(x)
+
+
+@on_ranks(2)
+def test_lists_of_modules_and_tied_weights_can_be_sharded(tmp_path):
+    torch.manual_seed(0)
+    summary = train(spec(sharded=True), tmp_path, model=Tied())
+    assert summary["sparsity"] >= 0.8 - 1e-3
+
+
 class StopAfter(Listener):
     def __init__(self, batch):
         self.batch = batch

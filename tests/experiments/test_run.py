@@ -276,3 +276,84 @@ def test_a_network_that_does_not_fit_the_data_is_refused_before_the_first_batch(
         train(spec(), tmp_path / "a", model=nn.Sequential(nn.Flatten(), nn.Linear(64, 7)))
     with pytest.raises(SettingsError, match=r"cannot take pictures of 'digits' \(1x8x8\)"):
         train(spec(), tmp_path / "b", model=nn.Conv2d(3, 10, 3))
+
+
+def test_a_checkpoint_of_another_spec_or_other_data_is_not_taken(tmp_path):
+    folder = tmp_path / "run"
+    with pytest.raises(MemoryError):
+        train(spec(), folder, listeners=[At(30, crash)])
+    stored = json.loads((folder / "spec.json").read_text())
+    stored["sparse"]["sparsity"] = 0.5
+    (folder / "spec.json").write_text(json.dumps(stored))
+    with pytest.raises(ValueError, match=r"step-000000019\.pt is of another spec or other data"):
+        train(spec(sparse={"sparsity": 0.5}), folder, resume=True)
+
+
+def test_the_best_weights_survive_a_damaged_checkpoint(whole, tmp_path):
+    folder = tmp_path / "run"
+    with pytest.raises(MemoryError):
+        train(spec(), folder, listeners=[At(57, crash)], minutes=0)
+    newest = max((folder / "checkpoints").glob("*.pt"))
+    newest.write_bytes(newest.read_bytes()[:1000])
+    with pytest.warns(UserWarning, match="cannot be read"):
+        train(spec(), folder, resume=True)
+    assert same_weights(folder, whole)
+
+
+def test_two_processes_do_not_train_into_one_folder(tmp_path):
+    folder = tmp_path / "run"
+    code = "import sys; from tests.experiments.test_run import *; train(spec(), sys.argv[1], resume=True)"
+    found = []
+
+    def another():
+        command = [sys.executable, "-W", "ignore", "-c", code, str(folder)]
+        found.append(subprocess.run(command, cwd=Path(__file__).parents[2], capture_output=True, text=True))
+
+    train(spec(), folder, listeners=[At(3, another)])
+    assert found[0].returncode == 1
+    assert "another process is training into" in found[0].stderr
+    assert [line["epoch"] for line in lines(folder, "epochs")] == [1, 2, 3]
+
+
+def test_every_session_of_a_run_is_recorded(tmp_path):
+    with pytest.raises(MemoryError):
+        train(spec(epochs=2), tmp_path, listeners=[At(20, crash)])
+    train(spec(epochs=2), tmp_path, resume=True)
+    sessions = lines(tmp_path, "sessions")
+    assert [session["first_step"] for session in sessions] == [0, 19]
+    assert sessions[1]["torch"] == torch.__version__
+
+
+def test_a_page_that_is_missing_is_written_when_a_finished_run_is_resumed(tmp_path):
+    train(spec(epochs=1), tmp_path)
+    (tmp_path / "report.html").unlink()
+    train(spec(epochs=1), tmp_path, resume=True)
+    assert (tmp_path / "report.html").exists()
+
+
+def test_a_damaged_summary_is_named(tmp_path):
+    train(spec(epochs=1), tmp_path)
+    (tmp_path / "summary.json").write_text("{")
+    with pytest.raises(
+        RunFolderError, match=r"summary\.json is damaged .*: delete it, and --resume writes it again"
+    ):
+        train(spec(epochs=1), tmp_path, resume=True)
+
+
+def test_a_signal_to_the_whole_group_spares_the_workers_until_all_is_saved(whole, tmp_path):
+    folder = tmp_path / "run"
+    code = (
+        "import sys; from tests.experiments.test_run import *\n"
+        "machine = {'device': 'cpu', 'threads': 1, 'workers': 2}\n"
+        "act = lambda: os.killpg(0, signal.SIGTERM)\n"
+        "try: train(spec(machine=machine), sys.argv[1], listeners=[At(25, act)])\n"
+        "except Stopped as stopped: print(stopped)"
+    )
+    command = [sys.executable, "-W", "ignore", "-c", code, str(folder)]
+    done = subprocess.run(
+        command, cwd=Path(__file__).parents[2], capture_output=True, text=True, start_new_session=True
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "after step 25; everything is saved" in done.stdout
+    train(spec(), folder, resume=True)
+    assert same_weights(folder, whole)

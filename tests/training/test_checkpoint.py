@@ -6,7 +6,7 @@ import pickle
 import pytest
 import torch
 
-from st3.training.checkpoint import CheckpointFolder, write_whole
+from st3.training.checkpoint import CheckpointFolder
 
 
 def state(number):
@@ -65,20 +65,6 @@ def test_code_in_a_checkpoint_is_not_run(tmp_path, monkeypatch):
     with pytest.warns(UserWarning, match="cannot be read"), pytest.raises(ValueError):
         CheckpointFolder(tmp_path).newest()
     assert not (tmp_path / "caught").exists()
-
-
-def test_a_write_that_fails_leaves_the_old_file_and_no_scratch(tmp_path):
-    path = tmp_path / "file"
-    path.write_text("old")
-
-    def fail(scratch):
-        scratch.write_text("half")
-        raise OSError("disk full")
-
-    with pytest.raises(OSError, match="disk full"):
-        write_whole(path, fail)
-    assert [p.name for p in tmp_path.iterdir()] == ["file"]
-    assert path.read_text() == "old"
 
 
 def test_what_a_killed_writer_left_is_ignored_and_cleared_away(tmp_path):

@@ -51,13 +51,13 @@ def size_text(count: int) -> str:
     return f"{count / 1000**power:.1f} {' kMG'[power]}B"
 
 
-def closing_words(summary: Summary, folder: Path) -> str:
+def closing_words(summary: Summary, folder: Path, dense: Summary | None = None) -> str:
     """Return what the table does not say, where everything is, what to try next, and the sparsity achieved."""
-    lines, name = [], shlex.quote(str(folder))
+    name = shlex.quote(str(folder))
     tested = summary["pictures"]["test"]
-    lines += [
-        f"One seed, {tested:,} test pictures: a single one makes {100 / tested:.2g} points of accuracy."
-    ]
+    lines = [f"One seed, {tested:,} test pictures: a single one makes {100 / tested:.2g} points of accuracy."]
+    if dense is not None:
+        lines += [_against(dense, summary)]
     if summary["target"] is not None:
         lines += _what_zeros_bring(summary)
     lines += ["Written", f"  {folder / 'report.html'}  a page to open in a browser"]
@@ -69,6 +69,15 @@ def closing_words(summary: Summary, folder: Path) -> str:
     asked = "dense, none was asked for" if target is None else f"target {100 * target:.2f} %"
     zeros = f"{report['zeros']:,} of {report['weights']:,} weights are zero"
     return "\n".join([*lines, f"sparsity {100 * summary['sparsity']:.2f} % ({asked}): {zeros}"])
+
+
+def _against(dense: Summary, sparse: Summary) -> str:
+    points = 100 * (sparse["test"]["accuracy"] - dense["test"]["accuracy"])
+    if abs(points) < 0.005:
+        return "The sparse model is as accurate as its dense twin."
+    return (
+        f"The sparse model is {abs(points):.2f} points {'above' if points > 0 else 'below'} its dense twin."
+    )
 
 
 def _what_zeros_bring(summary: Summary) -> list[str]:

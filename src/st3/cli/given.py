@@ -2,11 +2,13 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
-from ..experiments.spec import Spec, compose, read_spec
-from ..training.sections import SettingsError, change, parse_changes, validate
+from ..experiments.changes import full_keys, make_changes
+from ..experiments.checks import DENSE, table
+from ..experiments.spec import Spec, checked, compose
+from ..training.recipe import load_recipe
+from ..training.sections import SettingsError, parse_changes
 
 __all__ = ["Given", "said"]
 
@@ -48,18 +50,13 @@ class Given:
             or self.recipe
             or self.epochs is not None
             or self.dense_twin is not None
-            or any(not text.strip().startswith(CIRCUMSTANCES) for text in self.changes)
+            or not all(map(_is_circumstance, self.changes))
         )
 
     def spec(self) -> Spec:
         """Return the spec of a new run; all faults of all options are raised together."""
         faults: list[str] = []
-        changes: dict[str, Any] = {}
-        for text in self.changes:
-            try:
-                changes |= parse_changes([text])
-            except SettingsError as error:
-                faults += error.faults
+        changes = self._parsed(faults)
         try:
             spec = compose(
                 data=self.data,
@@ -78,11 +75,65 @@ class Given:
             raise SettingsError("the spec has faults", faults)
         return spec
 
-    def stored_spec(self, path: Path) -> Spec:
-        """Return the spec that a run has stored, under the circumstances given here."""
-        values = read_spec(path).model_dump()
-        values["machine"] |= self.machine
-        values["data"] |= self.data
-        for key, value in parse_changes(self.changes).items():
-            change(values, key, value)
-        return validate(Spec, values, "the spec has faults")
+    def over(self, stored: Spec) -> Spec:
+        """Return the stored spec with what is said here in its place: where they agree, it is the same run."""
+        if self.names_a_run and self._is_command_of(stored):
+            return self._circumstances().over(stored)
+        faults: list[str] = []
+        keys = full_keys(self._parsed(faults), Spec.model_fields, faults)
+        values = stored.model_dump()
+        values["recipe"] = self._recipe_over(stored, keys)
+        for name in ("data", "model", "sparse", "seeds", "machine"):
+            _lay_over(values[name], getattr(self, name))
+        if self.dense_twin is not None:
+            values["dense_twin"] = self.dense_twin
+        make_changes(values, keys, faults)
+        if table(values, "sparse").get("method") == DENSE != stored.sparse.method:
+            values["sparse"] |= {"sparsity": self.sparse.get("sparsity", 0.0), "arguments": {}}
+            values["dense_twin"] = bool(self.dense_twin)
+        spec = checked(values, faults)
+        if self.epochs is None or self.epochs == spec.recipe.epochs:
+            return spec
+        # Not scaled: the number alone is what differs.
+        recipe = spec.recipe.model_copy(update={"epochs": self.epochs})
+        return spec.model_copy(update={"recipe": recipe})
+
+    def _is_command_of(self, stored: Spec) -> bool:
+        """Return whether a new run would be the stored one: a job script repeats its whole command."""
+        try:
+            return not self.spec().differences(stored)
+        except SettingsError:
+            return False
+
+    def _circumstances(self) -> "Given":
+        data = {name: value for name, value in self.data.items() if name != "name"}
+        changes = tuple(text for text in self.changes if _is_circumstance(text))
+        return Given(data=data, machine=self.machine, changes=changes)
+
+    def _recipe_over(self, stored: Spec, changes: Mapping[str, Any]) -> dict[str, Any]:
+        if self.recipe is None:
+            return stored.recipe.model_dump()
+        recipe = load_recipe(self.recipe)
+        epochs = recipe.epochs if "recipe.epochs" in changes else stored.recipe.epochs
+        return (recipe if recipe.epochs == epochs else recipe.scaled_to(epochs)).model_dump()
+
+    def _parsed(self, faults: list[str]) -> dict[str, Any]:
+        changes: dict[str, Any] = {}
+        for text in self.changes:
+            try:
+                changes |= parse_changes([text])
+            except SettingsError as error:
+                faults += error.faults
+        return changes
+
+
+def _is_circumstance(change: str) -> bool:
+    return change.strip().startswith(CIRCUMSTANCES)
+
+
+def _lay_over(values: dict[str, Any], given: Mapping[str, Any]) -> None:
+    """Put what is given in its place; what goes with one name means nothing to another."""
+    for kind, own in (("name", "arguments"), ("name", "options"), ("method", "arguments")):
+        if given.get(kind, values.get(kind)) != values.get(kind) and own in values:
+            values[own] = {}
+    values |= given

@@ -33,11 +33,16 @@ def _sparse(spec: Spec) -> str:
         return "no, dense"
     text = (
         f"{_with(sparse.method, sparse.arguments)}, sparsity {sparse.sparsity:g}, allocation {sparse.allocation}, "
-        f"{sparse.ramp} ramp from epoch {ramp.start:g} to {ramp.end:g}"
+        f"{sparse.ramp} ramp from epoch {_epoch(ramp.start)} to {_epoch(ramp.end)}"
     )
     for name, layers in (("excluded", sparse.exclude), ("kept dense", sparse.keep_dense)):
         text += f", {name}: {' '.join(layers)}" if layers else ""
     return text + (", after a dense twin" if spec.dense_twin else "")
+
+
+def _epoch(number: float) -> str:
+    """Return three digits that count, or more of a large number: scaled recipes have many."""
+    return f"{number:.3g}" if number < 100 else f"{number:.0f}"
 
 
 def _recipe(spec: Spec) -> str:

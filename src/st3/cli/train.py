@@ -88,6 +88,7 @@ def train(
 
 def _spec(given: "Given", run: Path | None, resume: bool) -> tuple["Spec", bool]:
     """Return what is to be trained, and whether a run is gone on with."""
+    from ..experiments.spec import read_spec
     from .run_folder import no_run_to_resume
 
     if not resume:
@@ -95,7 +96,7 @@ def _spec(given: "Given", run: Path | None, resume: bool) -> tuple["Spec", bool]
     if run is None:
         raise typer.BadParameter("it needs --run FOLDER: which run is to be resumed?", param_hint="--resume")
     if (run / "spec.json").exists():
-        return given.spec() if given.names_a_run else given.stored_spec(run / "spec.json"), True
+        return given.over(read_spec(run / "spec.json")), True
     if not given.names_a_run:
         raise no_run_to_resume(run)
     if is_first_process():
@@ -139,7 +140,11 @@ def _run(
 
 
 def _say_how_to_go_on(stop: BaseException, folder: Path) -> None:
-    if is_first_process():
+    if not is_first_process():
+        return
+    if not (folder / "spec.json").exists():
+        print("stopped before the run began: nothing was written", file=sys.stderr)
+    else:
         text = str(stop) or "stopped at once; what was done since the last checkpoint is lost"
         print(f"{text}\ngo on with: st3 train --run {shlex.quote(str(folder))} --resume", file=sys.stderr)
 
@@ -155,4 +160,4 @@ def _close(summary: dict[str, Any], folder: Path, quiet: bool, as_json: bool) ->
             return
     out = sys.stderr if as_json else sys.stdout
     table = comparison_table(summary, dense)
-    print(table if quiet else f"\n{table}\n\n{closing_words(summary, folder)}", file=out)
+    print(table if quiet else f"\n{table}\n\n{closing_words(summary, folder, dense)}", file=out)

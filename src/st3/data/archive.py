@@ -50,6 +50,10 @@ class Archive:
         With `download`, what is found nowhere is fetched first, into `directory`.
         """
         directory = cache_folder() / self.name if directory is None else Path(directory)
+        if directory.is_file() and directory.name in self.files:
+            raise DataError(
+                f"{directory} is one of the files of {self.name}: give its folder, {directory.parent}"
+            )
         folders = [directory / self.folder, directory]
         archives = [directory, directory / self.file]
         whole = next((f for f in folders if all((f / name).is_file() for name in self.files)), None)
@@ -93,7 +97,10 @@ class Archive:
                     if stream is not None and folder == self.folder and name in left:
                         yield self._checked(name, f"{name} in {path}", stream.read(), left.pop(name))
         except (tarfile.TarError, EOFError, OSError, zlib.error) as error:
-            raise DataError(f"{path} is truncated or no tar.gz ({error}); {self.remedy}") from error
+            # Who gave a file of another name gave the wrong one: it is not for us to have it deleted.
+            wanted = f"give {self.file}, {self.folder}, or the folder that holds one of them"
+            remedy = self.remedy if path.name == self.file else wanted
+            raise DataError(f"{path} is truncated or no tar.gz ({error}); {remedy}") from error
         if left:
             raise DataError(f"{path} holds no {self.folder}/{next(iter(left))}; {self.remedy}")
 

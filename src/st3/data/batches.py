@@ -1,5 +1,6 @@
 """One epoch after the other as batches that depend on the seed alone: not on workers, ranks or interruptions."""
 
+import signal
 from collections.abc import Iterator
 from typing import Any, TypeAlias
 
@@ -82,6 +83,7 @@ class Batches:
                     sampler=requests,
                     num_workers=self.workers,
                     collate_fn=_as_it_is,
+                    worker_init_fn=_leave_signals_to_the_trainer,
                     pin_memory=self.device.type == "cuda",
                     # A loader seeds its workers from torch's global state, which must not depend on workers.
                     generator=torch.Generator(),
@@ -132,6 +134,12 @@ class _Maker(Dataset[Batch | DataError]):
             return self.pictures.batch(*request)
         except DataError as error:
             return error
+
+
+def _leave_signals_to_the_trainer(worker: int) -> None:
+    """A terminal or a scheduler signals all processes at once; the main one saves first, then ends the workers."""
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, signal.SIG_IGN)
 
 
 def _as_it_is(made: Any) -> Any:

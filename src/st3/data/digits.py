@@ -19,7 +19,7 @@ from .errors import DataError
 from .in_memory import InMemory
 from .pictures import Splits
 
-__all__ = ["digits"]
+__all__ = ["digits", "needless"]
 
 FILE = "digits.npz"
 SHA256 = "0394458451955ac813351348748cb5f070999da7ee0378b12c931da2cf10f7fe"
@@ -33,13 +33,15 @@ TRAIN, VALIDATION = 1197, 200  # the other 400 are for testing
 def digits(directory: Path | None = None, *, download: bool = False, augment: bool = True) -> Splits:
     """Split the digits into 1,197 for training, 200 for validation and 400 for testing.
 
-    They come with the package, so `directory` and `download` change nothing. The split is a fixed shuffle in which
+    They come with the package, so a `directory` or a `download` is refused. The split is a fixed shuffle in which
     every class has its share of each part. Augmenting shifts a digit by up to a pixel; a mirrored digit is none.
 
     >>> splits = digits()
     >>> len(splits.train), len(splits.validation), len(splits.test)
     (1197, 200, 400)
     """
+    if fault := needless(directory, download):
+        raise DataError(fault)
     pixels, labels = _read()
 
     def part(begin: int, end: int | None) -> InMemory:
@@ -60,6 +62,23 @@ def digits(directory: Path | None = None, *, download: bool = False, augment: bo
         test=part(held_out, None),
         classes=tuple("0123456789"),
         shape=(1, 8, 8),
+    )
+
+
+def needless(directory: Path | str | None, download: bool) -> str:
+    """Return why these cannot be meant; an empty text if nothing was said.
+
+    >>> needless(None, download=False)
+    ''
+    """
+    said = [
+        name for name, is_said in (("--data-dir", directory is not None), ("--download", download)) if is_said
+    ]
+    if not said:
+        return ""
+    others = ", ".join(name for name in DATASETS if name != "digits")
+    return (
+        f"digits are part of st3 and need no {' and no '.join(said)}; did you mean another --data ({others})?"
     )
 
 

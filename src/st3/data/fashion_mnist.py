@@ -44,6 +44,10 @@ def fashion_mnist(directory: Path | None = None, *, download: bool = False, augm
     padding by 2 black pixels and mirrors every other.
     """
     directory = cache_folder() / "fashion_mnist" if directory is None else Path(directory)
+    if directory.is_file():
+        raise DataError(
+            f"fashion_mnist: {directory} is a file; give the folder of its four files, {directory.parent}"
+        )
     pixels, labels = _part(directory, "train", download)
     cut = len(labels) - HELD_OUT
 

@@ -49,11 +49,11 @@ class InMemory(Pictures):
         return torch.cat([offsets, mirrored], dim=1)
 
     def batch(self, indices: Tensor, draws: Tensor | None) -> tuple[Tensor, Tensor]:
-        indices = indices.to(self.device)
+        indices = _moved(indices, self.device)
         # index_select copies whole pictures, many times faster than an index in brackets.
         pixels = self.pixels.index_select(0, indices)
         if draws is not None:
-            down, right, mirrored = draws.to(self.device).unbind(1)
+            down, right, mirrored = _moved(draws, self.device).unbind(1)
             if self.shift:
                 pixels = crop(self._pad(pixels), down, right, pixels.shape[2:])
             if self.flip:
@@ -92,3 +92,10 @@ def mirror(pixels: Tensor, mirrored: Tensor) -> Tensor:
     """Flip those pictures (n, c, h, w) left to right whose entry in `mirrored` is 1, not 0."""
     both = torch.cat([pixels, pixels.flip(3)])
     return both.index_select(0, torch.arange(len(pixels), device=pixels.device) + len(pixels) * mirrored)
+
+
+def _moved(numbers: Tensor, device: torch.device) -> Tensor:
+    """Copy without waiting for the device: from pinned memory, where that is a GPU."""
+    if device.type != "cuda" or numbers.device.type == "cuda":
+        return numbers.to(device)
+    return numbers.pin_memory().to(device, non_blocking=True)

@@ -1,11 +1,7 @@
 """From a spec to the things that train: network, method, data, wrapped model, sparsifier."""
 
-import importlib
-import inspect
-import sys
-from collections.abc import Callable, Mapping
+from collections import Counter
 from pathlib import Path
-from typing import Any
 
 import torch
 from torch import nn
@@ -20,6 +16,9 @@ from ..models import MODELS
 from ..training.process import Process
 from ..training.sections import SettingsError
 from ..training.synced_norm import synchronise_norms
+from .arguments import argument_faults, handed_over, method_faults, missing_arguments, takes_classes
+from .messages import passed_on
+from .own_function import imported
 from .spec import DataSpec, ModelSpec, SparseSpec, Spec
 
 __all__ = ["build_model", "build_sparsifier", "build_splits", "check_scores", "wrap"]
@@ -29,7 +28,8 @@ def build_splits(spec: DataSpec) -> Splits:
     """Return the data set, read from its directory."""
     directory = None if spec.dir is None else Path(spec.dir).expanduser()
     make = DATASETS[spec.name]
-    _check_arguments(make, spec.options, f"data set {spec.name!r}", given={"directory", "download"})
+    taken = ("directory", "download")
+    _refuse("data", argument_faults(make, spec.options, f"data set {spec.name!r}", taken))
     return make(directory, download=spec.download, **spec.options)
 
 
@@ -42,20 +42,25 @@ def build_model(spec: ModelSpec, classes: int, channels: int) -> nn.Module:
         raise SettingsError(
             "model", [f"{spec.name} was handed over in Python: name what builds it, module:function"]
         )
-    make = _imported(spec.name) if ":" in spec.name else MODELS[spec.name]
-    given = {"classes": classes, "channels": channels, **spec.arguments}
-    _check_arguments(make, spec.arguments, f"model {spec.name!r}", given=set())
-    takes = inspect.signature(make).parameters
-    if not any(p.kind is p.VAR_KEYWORD for p in takes.values()):
-        given = {name: value for name, value in given.items() if name in takes}
-    model = make(**given)
+    make = imported(spec.name) if ":" in spec.name else MODELS[spec.name]
+    _refuse("model", argument_faults(make, spec.arguments, f"{spec.name!r}"))
+    given = handed_over(make, spec.arguments, classes, channels)
+    missing = missing_arguments(make, given)
+    _refuse("model", [f"{spec.name!r} needs {name!r}: --set model.arguments.{name}=..." for name in missing])
+    try:
+        model = make(**given)
+    except Exception as error:
+        said = f"{type(error).__name__}: {passed_on(error)}"
+        raise SettingsError("model", [f"{spec.name!r} cannot be built; it raised {said}"]) from error
     if not isinstance(model, nn.Module):
         raise SettingsError("model", [f"{spec.name!r} returned a {type(model).__name__}, not an nn.Module"])
     return model
 
 
 def check_scores(model: nn.Module, name: str, splits: Splits) -> None:
-    """Raise unless the model gives one score per class for a picture of this data set; before the first batch."""
+    """Raise unless the model can be trained, and gives one score per class for a picture of this data set."""
+    if not any(parameter.requires_grad for parameter in model.parameters()):
+        raise SettingsError("model", [f"{name!r} has no parameters that can be trained"])
     was_training = model.training
     try:
         with torch.no_grad():
@@ -63,19 +68,24 @@ def check_scores(model: nn.Module, name: str, splits: Splits) -> None:
     except Exception as error:
         shape = "x".join(map(str, splits.shape))
         raise SettingsError(
-            "model", [f"{name!r} cannot take pictures of {splits.name!r} ({shape}): {error}"]
+            "model", [f"{name!r} cannot take pictures of {splits.name!r} ({shape}): {passed_on(error)}"]
         ) from error
     finally:
         model.train(was_training)
     expected = (2, len(splits.classes))
     found = tuple(scores.shape) if isinstance(scores, torch.Tensor) else type(scores).__name__
     if found != expected:
-        raise SettingsError(
-            "model",
-            [
-                f"{name!r} answers 2 pictures with {found}, but {splits.name!r} has {expected[1]} classes: {expected}"
-            ],
-        )
+        fault = f"{name!r} answers 2 pictures with {found}, but {splits.name!r} has {expected[1]} classes: {expected}"
+        raise SettingsError("model", [f"{fault}{_untold(name, expected[1])}"])
+
+
+def _untold(name: str, classes: int) -> str:
+    if ":" not in name or takes_classes(imported(name)):
+        return ""
+    return (
+        f"; it took no 'classes' or 'num_classes': give the function such an argument, or say "
+        f"--set model.arguments.NAME={classes} if it has another name for it"
+    )
 
 
 def wrap(model: nn.Module, spec: Spec, process: Process) -> nn.Module:
@@ -118,9 +128,15 @@ def build_sparsifier(
 
 
 def build_method(spec: SparseSpec) -> Method:
+    """Return the method with its arguments."""
     make = METHODS[spec.method]
-    _check_arguments(make, spec.arguments, f"method {spec.method!r}", given=set())
+    _refuse("sparse", method_faults(spec.method, spec.arguments))
     return make(**spec.arguments)
+
+
+def _refuse(what: str, faults: list[str]) -> None:
+    if faults:
+        raise SettingsError(what, faults)
 
 
 def _sharded(model: nn.Module, process: Process) -> nn.Module:
@@ -128,41 +144,22 @@ def _sharded(model: nn.Module, process: Process) -> nn.Module:
     from torch.distributed.fsdp import fully_shard
 
     mesh = init_device_mesh(process.device.type, (process.ranks,))
-    for child in model.children():  # so that not all of them are whole at the same time
-        if any(True for _ in child.parameters()):
-            fully_shard(child, mesh=mesh)
+    for part in _parts(model):  # so that not all of them are whole at the same time
+        fully_shard(part, mesh=mesh)
     fully_shard(model, mesh=mesh)
     return model
 
 
-def _imported(name: str) -> Callable[..., Any]:
-    module_name, _, function = name.partition(":")
-    here = str(Path.cwd())
-    if here not in sys.path:
-        sys.path.insert(0, here)
-    try:
-        made = getattr(importlib.import_module(module_name), function)
-    except ModuleNotFoundError as error:
-        raise SettingsError(
-            "model", [f"{name!r}: no module {error.name!r} here or on Python's path"]
-        ) from None
-    except AttributeError:
-        raise SettingsError("model", [f"{name!r}: module {module_name!r} has no {function!r}"]) from None
-    if not callable(made):
-        raise SettingsError(
-            "model", [f"{name!r} is a {type(made).__name__}, not a function that makes a network"]
-        )
-    return made  # type: ignore[no-any-return]
-
-
-def _check_arguments(
-    make: Callable[..., Any], arguments: Mapping[str, Any], what: str, given: set[str]
-) -> None:
-    takes = inspect.signature(make).parameters
-    if any(p.kind is p.VAR_KEYWORD for p in takes.values()):
-        return
-    known = [name for name in takes if name not in given]
-    if strange := [name for name in arguments if name not in known]:
-        raise SettingsError(
-            what, [f"takes no argument {', '.join(map(repr, strange))} (known: {', '.join(known)})"]
-        )
+def _parts(model: nn.Module) -> list[nn.Module]:
+    """Return the children to be sharded by themselves: those that are called, and whose parameters nobody shares."""
+    children: list[nn.Module] = []
+    for child in model.children():
+        is_list = isinstance(child, nn.ModuleList | nn.ModuleDict)
+        children += child.children() if is_list else [child]
+    owners = Counter(id(p) for child in children for p in child.parameters())
+    own = {id(p) for p in model.parameters(recurse=False)}
+    return [
+        child
+        for child in children
+        if (found := list(child.parameters())) and all(owners[id(p)] == 1 and id(p) not in own for p in found)
+    ]

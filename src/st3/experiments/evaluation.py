@@ -9,6 +9,7 @@ from ..training.evaluate import measure
 from ..training.process import joined
 from ..training.sections import SettingsError
 from .build import build_model, build_splits
+from .checks import check_device
 from .spec import DataSpec, ModelSpec
 from .stored_model import StoredModel, load_into, read_stored_model
 
@@ -32,6 +33,7 @@ def evaluate_stored(
     Model and data are those the run was made with; `data` and `model` are for files that say nothing about theirs, or
     to try other data. The pictures are not augmented, whatever the split.
     """
+    check_device(device)
     stored = read_stored_model(Path(path))
     made_by = ModelSpec(name=model) if model else stored.model
     pictures_of = _data(stored, data, data_dir)
@@ -41,6 +43,7 @@ def evaluate_stored(
     assert made_by is not None
     assert pictures_of is not None
     splits = build_splits(pictures_of)
+    _check_classes(stored, splits)
     network = build_model(made_by, len(splits.classes), splits.shape[0])
     load_into(network, stored, made_by.name)
     sparsity = report(network, include=stored.layers).sparsity
@@ -68,6 +71,21 @@ def _data(stored: StoredModel, name: str | None, directory: str | Path | None) -
     if known is None or directory is None:
         return known
     return known.model_copy(update={"dir": str(directory)})
+
+
+def _check_classes(stored: StoredModel, splits: Splits) -> None:
+    """Raise if the model tells other classes apart: its answers would mean something else."""
+    known, found = stored.classes, splits.classes
+    if known is None or known == found:
+        return
+    if len(known) != len(found):
+        difference = f"{len(known)} classes, but {splits.name!r} has {len(found)}"
+    else:
+        number = next(n for n, (old, new) in enumerate(zip(known, found, strict=True)) if old != new)
+        difference = (
+            f"other classes: number {number} is {known[number]!r}, in {splits.name!r} {found[number]!r}"
+        )
+    raise SettingsError(str(stored.path), [f"the model was trained for {difference}"])
 
 
 def _pictures(splits: Splits, split: str) -> Pictures:

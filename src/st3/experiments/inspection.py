@@ -10,7 +10,9 @@ from torch import Tensor
 
 from ..core.reporting import report
 from ..measure import Report
+from ..training.sections import SettingsError
 from .build import build_model
+from .messages import passed_on
 from .spec import ModelSpec
 from .stored_model import StoredModel, load_into, read_stored_model
 
@@ -67,7 +69,7 @@ def inspect_stored(
     """
     stored = read_stored_model(Path(path))
     made_by = ModelSpec(name=model) if model else stored.model
-    shape = input_shape or (stored.about.get("data") or {}).get("shape")
+    shape = input_shape or stored.shape
     content = stored.path.read_bytes()
     return Inspection(
         path=stored.path,
@@ -84,13 +86,30 @@ def inspect_stored(
     )
 
 
-def _report(stored: StoredModel, made_by: ModelSpec, shape: Any) -> Report:
-    about = stored.about.get("model") or {}
+def _report(stored: StoredModel, made_by: ModelSpec, shape: tuple[int, int, int] | None) -> Report:
+    about = stored.about.get("model", {})
     channels = about.get("channels") or (shape[0] if shape else 3)
+    if shape is not None and shape[0] != channels:
+        raise SettingsError(
+            "--input",
+            [
+                f"{_text(shape)} has {shape[0]} channels, but the model in {stored.path} takes pictures of {channels}"
+            ],
+        )
     classes = about.get("classes") or _classes(stored, made_by, channels)
     network = load_into(build_model(made_by, classes, channels), stored, made_by.name)
-    example = None if shape is None else torch.zeros(1, *shape)
-    return report(network, example, include=stored.layers)
+    if shape is None:
+        return report(network, include=stored.layers)
+    try:
+        return report(network, torch.zeros(1, *shape), include=stored.layers)
+    except RuntimeError as error:
+        raise SettingsError(
+            "--input", [f"{made_by.name!r} cannot take a picture of {_text(shape)}: {passed_on(error)}"]
+        ) from error
+
+
+def _text(shape: tuple[int, ...]) -> str:
+    return "x".join(map(str, shape))
 
 
 def _classes(stored: StoredModel, made_by: ModelSpec, channels: int) -> int:
@@ -106,4 +125,7 @@ def _classes(stored: StoredModel, made_by: ModelSpec, channels: int) -> int:
 
 
 def _zeros(tensor: Tensor) -> int:
-    return tensor.numel() - int(torch.count_nonzero(tensor))
+    try:
+        return tensor.numel() - int(torch.count_nonzero(tensor))
+    except RuntimeError:  # torch cannot count in some of its types, such as eight-bit floats
+        return tensor.numel() - int(torch.count_nonzero(tensor.double()))

@@ -2,6 +2,8 @@
 
 import contextlib
 import copy
+import hashlib
+import json
 import os
 import signal
 import zlib
@@ -13,7 +15,9 @@ from typing import Any
 import torch
 from torch import nn
 
+from ..core.errors import TargetMissedError
 from ..core.reporting import report
+from ..core.selection import quota
 from ..data import Batches, Pictures, Splits
 from ..files.weights import read_weights, write_weights
 from ..measure import count_macs
@@ -28,9 +32,9 @@ from ..training.records import Records, write_json
 from ..training.snapshots import Snapshots
 from ..training.stop import StopWish
 from .build import build_model, build_sparsifier, build_splits, check_scores, wrap
-from .folder import check, claim, finished_summary
+from .folder import check, claimed, finished_summary, write_spec
 from .spec import ModelSpec, Spec
-from .versions import versions
+from .versions import record_versions
 
 __all__ = ["ProcessLostError", "train"]
 
@@ -58,16 +62,9 @@ def train(
     this; the first one writes. `keep` checkpoints stay, one per epoch and every so many `minutes` within an epoch.
     """
     folder = Path(folder)
-    with joined(spec.machine.device) as process:
-        if spec.machine.sharded and process.ranks == 1:
-            raise ValueError(
-                "sharded weights need several processes: torchrun --nproc-per-node 2 -m st3 -- train ..."
-            )
-        if spec.machine.precision == "float16" and process.device.type == "cpu":
-            raise ValueError(
-                "precision float16 needs a CUDA device, and there is none: use bfloat16 or float32"
-            )
-        if model is not None:
+    with joined(spec.machine.device) as process, _lost_processes_named(process):
+        _check_device(spec, process)
+        if model is not None and ":" not in spec.model.name:  # what the spec names is not what is trained
             spec = spec.model_copy(update={"model": ModelSpec(name=f"<{type(model).__name__}>")})
         spec = check(spec, folder, resume, process)
         if splits is None:
@@ -76,12 +73,20 @@ def train(
         if model is None:
             model = build_model(spec.model, len(splits.classes), splits.shape[0])
         check_scores(model, spec.model.name, splits)
-        claim(spec, folder, process)
-        with StopWish(process) as wish, _lost_processes_named(process):
+        with claimed(spec, folder, resume, process), StopWish() as wish:
             around = _Around(process, splits, listeners, keep, minutes, wish)
             if spec.dense_twin:
                 _run(spec.twin(), folder / "dense", copy.deepcopy(model), around)
             return _run(spec, folder, model, around)
+
+
+def _check_device(spec: Spec, process: Process) -> None:
+    if spec.machine.sharded and process.ranks == 1:
+        raise ValueError(
+            "sharded weights need several processes: torchrun --nproc-per-node 2 -m st3 -- train ..."
+        )
+    if spec.machine.precision == "float16" and process.device.type == "cpu":
+        raise ValueError("precision float16 needs a CUDA device, and there is none: use bfloat16 or float32")
 
 
 @dataclass(frozen=True)
@@ -100,19 +105,22 @@ def _run(spec: Spec, folder: Path, model: nn.Module, around: _Around) -> dict[st
     """Train the model into its folder, unless that is done already."""
     process, splits = around.process, around.splits
     if done := process.share(finished_summary(folder)):
+        if process.is_first:
+            _write_pages(folder, anew=False)
         return dict(done)
-    claim(spec, folder, process)
+    if process.is_first:
+        write_spec(spec, folder)
     _settle(spec)
     plain = copy.deepcopy(model)
     threads = _threads(spec, model, splits)
     torch.manual_seed(spec.seeds.init + process.rank)  # dropout differs between the processes
 
     job = _job(spec, wrap(model, spec, process), splits, process)
-    progress, snapshots = Progress(), _snapshots(job, folder, around)
+    progress, snapshots = Progress(), _snapshots(spec, job, folder, around)
     snapshots.restore(progress)
     heard: list[Listener] = []
     if process.is_first:
-        write_json(folder / "versions.json", versions(threads, process.ranks))
+        record_versions(folder, threads, process, progress.step(len(job.train)))
         heard = [Records(folder), *around.listeners]
     for listener in heard:
         listener.on_begin(job.sparsifier is None, progress.step(len(job.train)), progress.epoch)
@@ -120,7 +128,7 @@ def _run(spec: Spec, folder: Path, model: nn.Module, around: _Around) -> dict[st
 
     if job.sparsifier is not None:
         job.sparsifier.finalize()
-    snapshots.load_best(progress)
+    snapshots.load_best()
     test = _batches(spec, splits.test, process)
     accuracy = {"validation": evaluate(job, job.validation), "test": evaluate(job, test)}
     weights = snapshots.model_weights()
@@ -132,8 +140,16 @@ def _run(spec: Spec, folder: Path, model: nn.Module, around: _Around) -> dict[st
     return dict(process.share(summary))
 
 
-def _snapshots(job: Job, folder: Path, around: _Around) -> Snapshots:
-    return Snapshots(job, folder / "checkpoints", keep=around.keep, minutes=around.minutes)
+def _snapshots(spec: Spec, job: Job, folder: Path, around: _Around) -> Snapshots:
+    settings = {"keep": around.keep, "minutes": around.minutes}
+    return Snapshots(job, folder / "checkpoints", _identity(spec, around.splits), **settings)  # type: ignore[arg-type]
+
+
+def _identity(spec: Spec, splits: Splits) -> str:
+    """Return what a checkpoint must have in common with the run that goes on from it."""
+    pictures = [len(part) for part in (splits.train, splits.validation, splits.test)]
+    text = json.dumps([spec.essence(), pictures, splits.classes], sort_keys=True)
+    return hashlib.sha256(text.encode()).hexdigest()
 
 
 def _splits(spec: Spec, process: Process) -> Splits:
@@ -191,7 +207,12 @@ def _finish(
     path = folder / "model.safetensors"
     about = {
         "model": spec.model.model_dump() | {"classes": len(splits.classes), "channels": splits.shape[0]},
-        "data": {"name": splits.name, "shape": splits.shape, "classes": splits.classes},
+        "data": {
+            "name": splits.name,
+            "shape": splits.shape,
+            "classes": splits.classes,
+            "options": spec.data.options,
+        },
         "sparse": spec.sparse.model_dump(),
         "layers": layers,
         "accuracy": accuracy,
@@ -199,6 +220,10 @@ def _finish(
     write_weights(path, weights, about)
     plain.load_state_dict(read_weights(path)[0])
     found = report(plain, torch.zeros(1, *splits.shape), include=layers)
+    if layers and found.zeros < quota(found.weights, spec.sparse.sparsity).zeros:
+        raise TargetMissedError(
+            f"the best model holds {found.zeros:,} zeros in {found.weights:,} weights: too few"
+        )
     content = path.read_bytes()
     parameters = found.weights + found.other_parameters
     summary = {
@@ -220,11 +245,18 @@ def _finish(
         "report": found.to_dict(),
     }
     write_json(folder / "summary.json", summary)
+    _write_pages(folder, anew=True)
+    return summary
+
+
+def _write_pages(folder: Path, *, anew: bool) -> None:
+    """Write the page and its charts; if not `anew`, only where they are missing."""
     from .page import write_figures, write_page
 
-    write_page(folder)
-    write_figures(folder)
-    return summary
+    if anew or not (folder / "report.html").exists():
+        write_page(folder)
+    if anew or not (folder / "figures").exists():
+        write_figures(folder)
 
 
 def _settle(spec: Spec) -> None:
@@ -232,7 +264,7 @@ def _settle(spec: Spec) -> None:
     if spec.machine.deterministic:
         os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
         torch.backends.cudnn.benchmark = False
-    torch.use_deterministic_algorithms(spec.machine.deterministic)
+        torch.use_deterministic_algorithms(True)
     keep_freed_memory()
 
 
@@ -252,6 +284,6 @@ def _lost_processes_named(process: Process) -> Iterator[None]:
             signal.signal(signal.SIGTERM, signal.SIG_IGN)  # torchrun's; this message must come out first
             raise ProcessLostError(
                 f"process {process.rank} of {process.ranks} lost touch with another one, which seems to have died: "
-                f"look for its message, then go on with --resume"
+                f"look for its message, then go on with --resume ({str(error).strip().splitlines()[0][:200]})"
             ) from error
         raise

@@ -7,14 +7,11 @@ from typing import Annotated, Any
 
 from pydantic import AfterValidator, Field, NonNegativeInt, PositiveInt
 
-from ..core.allocations import ALLOCATIONS
-from ..core.method import METHODS
-from ..core.ramps import RAMPS
-from ..data import DATASETS
-from ..models import MODELS
 from ..training.job import Precision
 from ..training.recipe import Recipe, load_recipe
-from ..training.sections import Section, SettingsError, change, validate
+from ..training.sections import Section, SettingsError, validate
+from .changes import full_keys, make_changes
+from .checks import DENSE, check_device, contradictions, name_faults, table
 
 __all__ = [
     "DENSE",
@@ -24,11 +21,10 @@ __all__ = [
     "SeedSpec",
     "SparseSpec",
     "Spec",
+    "checked",
     "compose",
     "read_spec",
 ]
-
-DENSE = "dense"  # the method that is none
 
 # What goes with a data set if nothing is said: network, recipe.
 USUAL = {
@@ -88,7 +84,7 @@ class SeedSpec(Section):
 class MachineSpec(Section):
     """How it is computed; another machine may differ here and still go on with the run."""
 
-    device: str = "auto"
+    device: Annotated[str, AfterValidator(check_device)] = "auto"
     precision: Precision = "float32"
     channels_last: bool = True
     compile: bool = False
@@ -112,12 +108,16 @@ class Spec(Section):
         sparse = SparseSpec(method=DENSE, sparsity=0.0)
         return self.model_copy(update={"sparse": sparse, "dense_twin": False})
 
+    def essence(self) -> dict[str, Any]:
+        """Return every setting that changes the result, by dotted key."""
+        elsewhere = ("machine.", "data.dir", "data.download")
+        flat = dict(_flat(self.model_dump(mode="json")))
+        return {key: value for key, value in flat.items() if not key.startswith(elsewhere)}
+
     def differences(self, other: "Spec") -> list[str]:
         """Return `key: mine, not theirs` for every setting that changes the result."""
-        mine, theirs = (dict(_flat(spec.model_dump(mode="json"))) for spec in (self, other))
-        keys = [
-            key for key in {**mine, **theirs} if not key.startswith(("machine.", "data.dir", "data.download"))
-        ]
+        mine, theirs = self.essence(), other.essence()
+        keys = [key for key in {**mine, **theirs} if {} not in (mine.get(key), theirs.get(key))]
         return [f"{k}: {mine.get(k)!r}, not {theirs.get(k)!r}" for k in keys if mine.get(k) != theirs.get(k)]
 
 
@@ -141,46 +141,66 @@ def compose(
     >>> compose(data={"name": "digits"}, epochs=15, changes={"optimizer.lr": 0.05}).recipe.ramp.end
     9.0
     """
-    data = {"name": "digits", **(data or {})}
-    usual_model, usual_recipe = USUAL.get(str(data["name"]), ("resnet20", "cifar"))
-    model = {"name": usual_model, **(model or {})}
-    if (data["name"], model["name"]) == ("imagenet", "mobilenet_v1"):
-        usual_recipe = "imagenet-mobilenet"
-    sparse = dict(sparse or {})
-    if sparse.get("method") == DENSE:
-        sparse.setdefault("sparsity", 0.0)
+    values: dict[str, Any] = {
+        "data": dict(data or {}),
+        "model": dict(model or {}),
+        "sparse": dict(sparse or {}),
+        "seeds": dict(seeds or {}),
+        "machine": dict(machine or {}),
+        "dense_twin": dense_twin,
+    }
     faults: list[str] = []
+    keys = full_keys(changes or {}, Spec.model_fields, faults)
+    of_recipe = {key: value for key, value in keys.items() if key.startswith("recipe")}
+    make_changes(values, {key: value for key, value in keys.items() if key not in of_recipe}, faults)
+    usual_recipe = _fill_in(values)
+    base = load_recipe(usual_recipe)
     try:
-        base = recipe if isinstance(recipe, Recipe) else load_recipe(recipe or usual_recipe)
+        if recipe is not None:
+            base = recipe if isinstance(recipe, Recipe) else load_recipe(recipe)
         if epochs is not None and epochs < 1:
             faults.append(f"epochs must be at least 1, got {epochs}")
         elif epochs is not None:
             base = base.scaled_to(epochs)
     except SettingsError as error:
-        faults += error.faults
-        base = load_recipe(usual_recipe)
-    is_digits = data["name"] == "digits" and sparse.get("method") != DENSE
-    values: dict[str, Any] = {
-        "data": dict(data),
-        "model": dict(model),
-        "sparse": sparse,
-        "recipe": base.model_dump(),
-        "seeds": dict(seeds or {}),
-        "machine": dict(machine or {}),
-        "dense_twin": is_digits if dense_twin is None else dense_twin,
-    }
-    sections = set(Spec.model_fields)
-    for key, value in (changes or {}).items():
-        change(values, key if key.split(".")[0] in sections else f"recipe.{key}", value)
+        faults += _named(error)
+    values["recipe"] = base.model_dump()
+    make_changes(values, of_recipe, faults)
+    return checked(values, faults)
+
+
+def checked(values: Mapping[str, Any], faults: Sequence[str] = ()) -> Spec:
+    """Return the spec with these values, or raise with all that is wrong with it, beside the `faults` known already."""
+    found = [*faults]
     try:
         spec = validate(Spec, values, "spec")
+        found += contradictions(spec)
     except SettingsError as error:
-        raise SettingsError(
-            "the spec has faults", [*faults, *error.faults, *_unknown_names(values)]
-        ) from None
-    if faults := [*faults, *_unknown_names(values), *_contradictions(spec)]:
-        raise SettingsError("the spec has faults", faults)
+        found += error.faults
+    if found := [*found, *name_faults(values)]:
+        raise SettingsError("the spec has faults", found)
     return spec
+
+
+def _fill_in(values: dict[str, Any]) -> str:
+    """Add what is usual for the data set and the method; return the name of the usual recipe."""
+    data, model, sparse = (table(values, name) for name in ("data", "model", "sparse"))
+    name = data.setdefault("name", "digits")
+    usual_model, recipe = USUAL.get(str(name), ("resnet20", "cifar"))
+    is_dense = sparse.get("method") == DENSE
+    model.setdefault("name", usual_model)
+    if is_dense:
+        sparse.setdefault("sparsity", 0.0)
+    if values["dense_twin"] is None:
+        values["dense_twin"] = name == "digits" and not is_dense
+    is_mobilenet = (name, model["name"]) == ("imagenet", "mobilenet_v1")
+    return "imagenet-mobilenet" if is_mobilenet else recipe
+
+
+def _named(error: SettingsError) -> list[str]:
+    """Return the faults, each with what it is a fault of."""
+    what = str(error).removesuffix("; ".join(error.faults))
+    return [*error.faults] if what == "recipe: " else [f"{what}{fault}" for fault in error.faults]
 
 
 def read_spec(path: Path) -> Spec:
@@ -191,38 +211,6 @@ def read_spec(path: Path) -> Spec:
         raise SettingsError(str(path), [f"cannot be read: {error.strerror}"]) from None
     except json.JSONDecodeError as error:
         raise SettingsError(str(path), [f"is damaged: {error}"]) from None
-
-
-def _unknown_names(values: Mapping[str, Any]) -> list[str]:
-    """Look up every name; a network may also be any `package.module:function`."""
-    sparse = values["sparse"]
-    wanted: list[tuple[Any, Any]] = [
-        (DATASETS, values["data"].get("name")),
-        (ALLOCATIONS, sparse.get("allocation", "global")),
-        (RAMPS, sparse.get("ramp", "cubic")),
-    ]
-    if ":" not in str(values["model"].get("name")):
-        wanted.append((MODELS, values["model"].get("name")))
-    if sparse.get("method", "st3") != DENSE:
-        wanted.append((METHODS, sparse.get("method", "st3")))
-    faults = []
-    for registry, name in wanted:
-        try:
-            registry[name]
-        except LookupError as error:
-            faults.append(str(error.args[0]))
-    return faults
-
-
-def _contradictions(spec: Spec) -> list[str]:
-    faults = []
-    if spec.sparse.is_dense and spec.sparse.sparsity:
-        faults.append(f"method 'dense' with sparsity {spec.sparse.sparsity:g}: leave one of them out")
-    if spec.sparse.is_dense and spec.dense_twin:
-        faults.append("method 'dense' needs no dense twin")
-    if spec.machine.precision == "float16" and spec.machine.device == "cpu":
-        faults.append("precision float16 needs a CUDA device; on a CPU use bfloat16")
-    return faults
 
 
 def _flat(values: Mapping[str, Any], prefix: str = "") -> Sequence[tuple[str, Any]]:

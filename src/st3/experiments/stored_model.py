@@ -1,7 +1,9 @@
 """A trained model read back: its weights, and what the file or the folder of its run says about it."""
 
 import pickle
+import warnings
 import zipfile
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -10,11 +12,14 @@ import torch
 from torch import Tensor, nn
 
 from ..files.weights import WeightsError, read_weights
+from .about import understood
+from .messages import passed_on
 from .results import ResultsError, Run
 from .spec import DataSpec, ModelSpec, Spec, read_spec
 
 __all__ = ["StoredModel", "load_into", "read_stored_model"]
 
+MOST = 3  # names of a kind in one sentence
 NESTED = ("state_dict", "model")  # where other programs' checkpoints keep the weights
 
 
@@ -33,7 +38,7 @@ class StoredModel:
         if self.spec is not None:
             return self.spec.model
         about = self.about.get("model")
-        return about and ModelSpec(name=about["name"], arguments=about["arguments"])
+        return None if about is None else ModelSpec(name=about["name"], arguments=about.get("arguments", {}))
 
     @property
     def data(self) -> DataSpec | None:
@@ -41,7 +46,19 @@ class StoredModel:
         if self.spec is not None:
             return self.spec.data
         about = self.about.get("data")
-        return about and DataSpec(name=about["name"])
+        return None if about is None else DataSpec(name=about["name"], options=about.get("options", {}))
+
+    @property
+    def classes(self) -> tuple[str, ...] | None:
+        """The names of the classes it tells apart, if they are known."""
+        names = self.about.get("data", {}).get("classes")
+        return None if names is None else tuple(names)
+
+    @property
+    def shape(self) -> tuple[int, int, int] | None:
+        """The shape of the pictures it was trained on (channels, height, width), if that is known."""
+        shape = self.about.get("data", {}).get("shape")
+        return None if shape is None else tuple(shape)
 
     @property
     def layers(self) -> list[str] | None:
@@ -60,11 +77,11 @@ def read_stored_model(path: Path) -> StoredModel:
                 f"the run in {path} is not finished: it has no {file.name} yet; go on with it: "
                 f"st3 train --run {path} --resume"
             )
-        return StoredModel(file, *read_weights(file), read_spec(path / "spec.json"))
+        return _read_safetensors(file, read_spec(path / "spec.json"))
     if not path.exists():
         raise WeightsError(f"there is no file or run {path}")
     if path.suffix == ".safetensors":
-        return StoredModel(path, *read_weights(path))
+        return _read_safetensors(path)
     return StoredModel(path, _read_state_dict(path), {})
 
 
@@ -73,12 +90,44 @@ def load_into(model: nn.Module, stored: StoredModel, name: str) -> nn.Module:
     try:
         model.load_state_dict(stored.weights)
     except RuntimeError as error:
-        faults = [line.strip() for line in str(error).splitlines()[1:]]
-        more = f" (and {len(faults) - 2} more)" if len(faults) > 2 else ""
+        faults = _disagreements(model.state_dict(), stored.weights) or [passed_on(error)]
         raise WeightsError(
-            f"the weights in {stored.path} are not those of model {name!r}: {' '.join(faults[:2])}{more}"
+            f"the weights in {stored.path} are not those of model {name!r}: {'; '.join(faults)}"
         ) from None
     return model.eval()
+
+
+def _disagreements(wanted: Mapping[str, Tensor], found: Mapping[str, Tensor]) -> list[str]:
+    kinds = {
+        "missing": [name for name in wanted if name not in found],
+        "not of the model": [name for name in found if name not in wanted],
+        "of another shape": [
+            f"{name} ({_text(found[name].shape)}, not {_text(tensor.shape)})"
+            for name, tensor in wanted.items()
+            if name in found and found[name].shape != tensor.shape
+        ],
+    }
+    return [f"{kind}: {_some(names)}" for kind, names in kinds.items() if names]
+
+
+def _some(names: Sequence[str]) -> str:
+    more = f" and {len(names) - MOST:,} more" if len(names) > MOST else ""
+    return ", ".join(names[:MOST]) + more
+
+
+def _text(shape: Sequence[int]) -> str:
+    return "x".join(map(str, shape)) or "one number"
+
+
+def _read_safetensors(path: Path, spec: Spec | None = None) -> StoredModel:
+    weights, metadata = read_weights(path)
+    about, strange = understood(metadata)
+    if strange:
+        warnings.warn(
+            f"the metadata in {path} are not what st3 writes ({'; '.join(strange)}): these are left aside",
+            stacklevel=2,
+        )
+    return StoredModel(path, weights, about, spec)
 
 
 def _read_state_dict(path: Path) -> dict[str, Tensor]:
@@ -86,9 +135,9 @@ def _read_state_dict(path: Path) -> dict[str, Tensor]:
         # Only tensors and plain containers: a pickle that would run code is refused.
         content = torch.load(path, map_location="cpu", weights_only=True)
     except (RuntimeError, EOFError, OSError, KeyError, pickle.UnpicklingError, zipfile.BadZipFile) as error:
-        reason = (str(error).splitlines() or [type(error).__name__])[0]
         raise WeightsError(
-            f"{path} is neither a safetensors file nor a state_dict saved by torch, or it is damaged ({reason})"
+            f"{path} is neither a safetensors file nor a state_dict saved by torch, or it is damaged "
+            f"({passed_on(error)})"
         ) from None
     for candidate in (content, *(content.get(key) for key in NESTED if isinstance(content, dict))):
         if (
@@ -96,5 +145,9 @@ def _read_state_dict(path: Path) -> dict[str, Tensor]:
             and candidate
             and all(isinstance(v, Tensor) for v in candidate.values())
         ):
-            return {str(name): tensor for name, tensor in candidate.items()}
+            return {str(name): _dense(tensor) for name, tensor in candidate.items()}
     raise WeightsError(f"{path} holds a {type(content).__name__}, but no state_dict: a name for every tensor")
+
+
+def _dense(tensor: Tensor) -> Tensor:
+    return tensor if tensor.layout is torch.strided else tensor.to_dense()

@@ -1,5 +1,6 @@
 """What a result depends on beside its spec: versions, machine, command."""
 
+import json
 import platform
 import subprocess
 import sys
@@ -9,12 +10,25 @@ from typing import Any
 import numpy as np
 import torch
 
-__all__ = ["versions"]
+from ..training.process import Process
+from ..training.records import write_json
+
+__all__ = ["record_versions", "versions"]
 
 
-def versions(threads: int, processes: int) -> dict[str, Any]:
+def record_versions(folder: Path, threads: int, process: Process, step: int) -> None:
+    """Write versions.json for the session that begins, and add it to sessions.jsonl: a resumed run has several."""
+    found = versions(threads, process)
+    write_json(folder / "versions.json", found)
+    with (folder / "sessions.jsonl").open("a", encoding="utf-8") as file:
+        file.write(json.dumps({"first_step": step, **found}) + "\n")
+
+
+def versions(threads: int, process: Process) -> dict[str, Any]:
+    """Return what can be said of the software and the machine of this session."""
     import st3
 
+    device = process.device
     return {
         "st3": st3.__version__,
         "commit": _commit(),
@@ -23,9 +37,9 @@ def versions(threads: int, processes: int) -> dict[str, Any]:
         "python": platform.python_version(),
         "platform": platform.platform(),
         "cpu": torch.backends.cpu.get_cpu_capability(),
-        "cuda": torch.cuda.get_device_name() if torch.cuda.is_available() else None,
+        "cuda": torch.cuda.get_device_name(device) if device.type == "cuda" else None,
         "threads": threads,
-        "processes": processes,
+        "processes": process.ranks,
         "command": sys.argv,
     }
 

@@ -1,12 +1,13 @@
 """A model's weights as a plain safetensors file, with what is needed to rebuild the model beside them."""
 
 import json
-import os
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from torch import Tensor
+
+from .whole import write_whole
 
 __all__ = ["WeightsError", "read_weights", "write_weights"]
 
@@ -31,12 +32,7 @@ def write_weights(path: Path, weights: Mapping[str, Tensor], metadata: Mapping[s
         plain[name] = plain[name].contiguous()  # tied weights are written twice: the reader needs no model
         seen[tensor.data_ptr(), tensor.numel(), tuple(tensor.shape)] = name
     content = save(plain, metadata={KEY: json.dumps(metadata)})
-    scratch = path.with_name(f".{path.name}.{os.getpid()}.part")
-    try:
-        scratch.write_bytes(content)
-        scratch.replace(path)
-    finally:
-        scratch.unlink(missing_ok=True)
+    write_whole(path, lambda file: file.write(content))
 
 
 def read_weights(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:

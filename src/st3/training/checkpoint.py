@@ -1,6 +1,5 @@
 """Checkpoints on disk: complete or not there, the newest few, read without running code from them."""
 
-import os
 import pickle
 import re
 import warnings
@@ -10,7 +9,9 @@ from typing import Any
 
 import torch
 
-__all__ = ["CheckpointFolder", "write_whole"]
+from ..files.whole import write_whole
+
+__all__ = ["CheckpointFolder"]
 
 NAME = re.compile(r"step-(\d{9})\.pt")
 
@@ -27,7 +28,7 @@ class CheckpointFolder:
         """Write `state` as the checkpoint of that step, then remove the oldest beyond `keep`."""
         self.path.mkdir(parents=True, exist_ok=True)
         path = self.path / f"step-{step:09d}.pt"
-        write_whole(path, lambda scratch: torch.save(state, scratch))
+        write_whole(path, lambda file: torch.save(state, file))
         for old in self.files()[self.keep :]:
             old.unlink()
         for leftover in self.path.glob(".*.part"):
@@ -39,6 +40,12 @@ class CheckpointFolder:
         if not self.path.is_dir():
             return []
         return sorted((p for p in self.path.iterdir() if NAME.fullmatch(p.name)), reverse=True)
+
+    @staticmethod
+    def read(path: Path) -> dict[str, Any]:
+        """Return the state in a checkpoint, on the CPU; nothing in it is executed."""
+        state: dict[str, Any] = torch.load(path, map_location="cpu", weights_only=True)
+        return state
 
     def newest(self) -> tuple[Path, dict[str, Any]] | None:
         """Return the newest checkpoint that can be read, on the CPU; warn about those that cannot."""
@@ -63,15 +70,3 @@ class CheckpointFolder:
                 f"none of the {len(files)} checkpoints in {self.path} can be read: start anew with another --run"
             )
         return None
-
-
-def write_whole(path: Path, write: Any) -> None:
-    """Call `write` with a scratch path beside `path`, then rename: the file appears complete, or not at all."""
-    scratch = path.with_name(f".{path.name}.{os.getpid()}.part")
-    try:
-        write(scratch)
-        with scratch.open("rb") as file:
-            os.fsync(file.fileno())
-        scratch.replace(path)
-    finally:
-        scratch.unlink(missing_ok=True)

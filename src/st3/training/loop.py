@@ -41,11 +41,11 @@ def fit(
                 figures = step_figures(job, progress, rate, mean_loss(job, progress, loss, size))
                 for listener in listeners:
                     listener.on_step(figures)
-            if wish.is_there():
+            stops, saves = job.process.any(wish.is_there, snapshots.are_due)
+            if stops or (saves and progress.batch < batches):
                 snapshots.save(progress)
+            if stops:
                 raise Stopped(wish.signal_number, epoch, progress.step(batches))
-            if progress.batch < batches and snapshots.are_due():
-                snapshots.save(progress)
 
         rate = job.rate(progress.step(batches) - 1)
         train, validation = means(job, progress), evaluate(job, job.validation)
@@ -53,7 +53,7 @@ def fit(
         is_best = job.at_target and validation["accuracy"] > progress.best_accuracy
         if is_best:
             progress.best_epoch, progress.best_accuracy = progress.epoch, validation["accuracy"]
-            snapshots.save_best(progress)
+            snapshots.keep_best()
         progress.seconds = time.perf_counter() - began
         layers = layer_figures(job, snapshots.switches)
         figures = epoch_figures(job, progress, train, validation, layers) | {"rate": rate, "is_best": is_best}

@@ -34,13 +34,13 @@ class Process:
             dist.all_reduce(numbers)
         return numbers
 
-    def any(self, flag: bool) -> bool:
-        """Return whether any process says yes."""
+    def any(self, *flags: bool) -> tuple[bool, ...]:
+        """Return for each flag whether any process raises it; all must call it at the same moment."""
         if self.ranks == 1:
-            return flag
-        votes = torch.tensor([float(flag)])
+            return flags
+        votes = torch.tensor([float(flag) for flag in flags])
         dist.all_reduce(votes, group=self.talk)
-        return bool(votes.item())
+        return tuple(vote > 0 for vote in votes.tolist())
 
     def gather(self, thing: Any) -> list[Any] | None:
         """Return what every process holds, in the first one; None in the others."""
@@ -76,10 +76,14 @@ def joined(device: str = "auto") -> Iterator[Process]:
     if ranks == 1:
         yield Process(0, 1, chosen)
         return
+    if ":" in device:
+        raise ValueError(
+            f"{ranks} processes cannot share device {device!r}: say cuda, and each takes one of its own"
+        )
     is_ours = not dist.is_initialized()
     if is_ours:
         backend = "nccl" if chosen.type == "cuda" else "gloo"
-        dist.init_process_group(backend, timeout=timedelta(minutes=10))
+        dist.init_process_group(backend, timeout=timedelta(minutes=30))
     if chosen.type == "cuda":
         torch.cuda.set_device(chosen)
         talk = dist.new_group(backend="gloo")

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from .checkpoint import write_whole
+from ..files.whole import write_text
 from .listener import Listener
 
 __all__ = ["Records", "write_json"]
@@ -26,9 +26,7 @@ class Records(Listener):
             path = self.folder / f"{name}.jsonl"
             if path.exists():
                 kept = [line for line in path.read_text().splitlines() if _is_before(line, name, step, epoch)]
-                write_whole(
-                    path, lambda scratch, kept=kept: scratch.write_text("".join(f"{x}\n" for x in kept))
-                )
+                write_text(path, "".join(f"{line}\n" for line in kept))
 
     def on_step(self, figures: Mapping[str, Any]) -> None:
         self._append("steps", figures)
@@ -49,8 +47,7 @@ class Records(Listener):
 
 def write_json(path: Path, content: Any) -> None:
     """Write `content`, complete or not at all."""
-    text = json.dumps(content, indent=2, allow_nan=False) + "\n"
-    write_whole(path, lambda scratch: scratch.write_text(text, encoding="utf-8"))
+    write_text(path, json.dumps(content, indent=2, allow_nan=False) + "\n")
 
 
 def _is_before(line: str, name: str, step: int, epoch: int) -> bool:

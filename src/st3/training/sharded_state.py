@@ -15,6 +15,7 @@ from torch.optim import Optimizer
 __all__ = ["load_model", "load_optimizer", "model_state", "optimizer_state"]
 
 WHOLE = StateDictOptions(full_state_dict=True, cpu_offload=True)
+FROM_FIRST = StateDictOptions(full_state_dict=True, broadcast_from_rank0=True)
 
 
 def model_state(model: nn.Module) -> dict[str, Tensor]:
@@ -28,8 +29,10 @@ def optimizer_state(model: nn.Module, optimizer: Optimizer) -> dict[str, Any]:
 
 
 def load_model(model: nn.Module, state: dict[str, Any]) -> None:
-    set_model_state_dict(model, state, options=StateDictOptions(full_state_dict=True))
+    """Spread the whole weights of the first process over all of them."""
+    set_model_state_dict(model, state, options=FROM_FIRST)
 
 
 def load_optimizer(model: nn.Module, optimizer: Optimizer, state: dict[str, Any]) -> None:
+    """Spread a whole optimizer state, which every process has read, over all of them."""
     set_optimizer_state_dict(model, optimizer, state, options=StateDictOptions(full_state_dict=True))

@@ -8,7 +8,6 @@ import torch
 from torch import Tensor
 
 from ..core.layers import unwrap
-from ..files.weights import read_weights, write_weights
 from . import sharded_state
 from .checkpoint import CheckpointFolder
 from .job import Job, Progress
@@ -22,17 +21,20 @@ FORMAT = 1
 class Snapshots:
     """Takes checkpoints of a job and its progress, and keeps the weights of the best epoch."""
 
-    def __init__(self, job: Job, folder: Path, *, keep: int = 2, minutes: float = 20.0) -> None:
-        self.job, self.folder, self.minutes = job, folder, minutes
+    def __init__(
+        self, job: Job, folder: Path, identity: str, *, keep: int = 2, minutes: float = 20.0
+    ) -> None:
+        self.job, self.minutes = job, minutes
+        self.identity = identity  # of spec and data: a checkpoint of others is not taken for ours
+        self.best: dict[str, Tensor] = {}  # weights of the best epoch, on the CPU
         self.checkpoints = CheckpointFolder(folder, keep)
         self.switches = None if job.sparsifier is None else Switches(job.sparsifier.layers)
         self._last = time.monotonic()
 
+    @property
     def are_due(self) -> bool:
-        """Return whether the last checkpoint lies so far back that one within an epoch is worth its time."""
-        is_late = self.job.process.is_first and time.monotonic() - self._last > 60 * self.minutes
-        # Only sharded weights need every process to take part, and then all must agree.
-        return self.job.process.any(is_late)
+        """Whether the last checkpoint lies so far back that one within an epoch is worth its time."""
+        return self.job.process.is_first and time.monotonic() - self._last > 60 * self.minutes
 
     def save(self, progress: Progress) -> None:
         """Write a checkpoint; all processes must call it."""
@@ -45,6 +47,7 @@ class Snapshots:
             assert tally is not None
             state = {
                 "format": FORMAT,
+                "identity": self.identity,
                 "processes": process.ranks,
                 "is_sharded": job.is_sharded,
                 "progress": {k: v for k, v in vars(progress).items() if k != "tally"},
@@ -54,29 +57,33 @@ class Snapshots:
                 "masks": {} if self.switches is None or job.is_sharded else self.switches.masks,
                 "model": model,
                 "optimizer": optimizer,
+                "best": self.best,
             }
             self.checkpoints.save(state, progress.step(len(job.train)))
-            best = self.best_path(progress.best_epoch)
-            for old in self.folder.glob("best-*.safetensors"):
-                if old != best:
-                    old.unlink()
         process.wait()
         self._last = time.monotonic()
 
     def restore(self, progress: Progress) -> bool:
         """Put back the newest checkpoint, into `progress` too; return whether there was one."""
-        found = self.checkpoints.newest()
-        if found is None:
-            return False
-        path, state = found
         job, process = self.job, self.job.process
+        found = self.checkpoints.newest() if process.is_first else None
+        path = process.share(found and found[0])  # all processes go on from the same one
+        if path is None:
+            return False
+        state = found[1] if found else self.checkpoints.read(path)
         if state["format"] != FORMAT:
             raise ValueError(f"checkpoint {path} has format {state['format']}, this version reads {FORMAT}")
+        if state["identity"] != self.identity:
+            raise ValueError(
+                f"checkpoint {path} is of another spec or other data: spec.json or the pictures were changed since it "
+                f"was written; put them back, or start anew with another --run"
+            )
         if state["is_sharded"] != job.is_sharded:
             told = "with --sharded" if state["is_sharded"] else "without --sharded"
             raise ValueError(f"checkpoint {path} was written {told}: resume it the same way")
         self._put_back(state["model"], state["optimizer"])
         job.scaler.load_state_dict(state["scaler"])
+        self.best = state["best"]
         for key, value in state["progress"].items():
             setattr(progress, key, value)
         if state["processes"] == process.ranks:
@@ -89,23 +96,16 @@ class Snapshots:
             self.switches.masks = {name: mask.to(process.device) for name, mask in state["masks"].items()}
         return True
 
-    def best_path(self, epoch: int) -> Path:
-        return self.folder / f"best-{epoch:05d}.safetensors"
+    def keep_best(self) -> None:
+        """Keep the weights as they are as those of the best epoch; all processes must call it."""
+        self.best = {name: tensor.detach().cpu().clone() for name, tensor in self.model_weights().items()}
 
-    def save_best(self, progress: Progress) -> None:
-        """Keep the weights as they are as those of the best epoch. Older ones go with the next checkpoint."""
-        weights = self.model_weights()
-        if self.job.process.is_first:
-            self.folder.mkdir(parents=True, exist_ok=True)
-            write_weights(self.best_path(progress.best_epoch), weights, {})
-
-    def load_best(self, progress: Progress) -> None:
+    def load_best(self) -> None:
         """Put the weights of the best epoch into the model (its training state is lost)."""
-        weights = read_weights(self.best_path(progress.best_epoch))[0]
         if self.job.is_sharded:
-            sharded_state.load_model(self.job.model, weights)
+            sharded_state.load_model(self.job.model, self.best)
         else:
-            unwrap(self.job.model).load_state_dict(weights)
+            unwrap(self.job.model).load_state_dict(self.best)
 
     def model_weights(self) -> dict[str, Tensor]:
         """Return all weights and buffers under their plain names; all processes must call it."""

@@ -4,8 +4,6 @@ import signal
 from types import FrameType, TracebackType
 from typing import Any
 
-from .process import Process
-
 __all__ = ["StopWish", "Stopped"]
 
 
@@ -13,21 +11,23 @@ class Stopped(Exception):
     """Training was asked to stop, and everything is saved."""
 
     def __init__(self, signal_number: int, epoch: int, step: int) -> None:
-        self.signal_number = signal_number
+        self.signal_number = (
+            signal_number or signal.SIGTERM
+        )  # another process was told, and this one heard of it
         super().__init__(f"stopped in epoch {epoch + 1}, after step {step}; everything is saved")
 
 
 class StopWish:
     """Notes SIGINT and SIGTERM while it is open. A second Ctrl-C stops at once, without saving."""
 
-    def __init__(self, process: Process) -> None:
-        self.process = process
+    def __init__(self) -> None:
         self.signal_number = 0
         self._before: dict[int, Any] = {}
 
+    @property
     def is_there(self) -> bool:
-        """Return whether any process was asked to stop; all processes must call it at the same step."""
-        return self.process.any(bool(self.signal_number))
+        """Whether this process was asked to stop."""
+        return bool(self.signal_number)
 
     def __enter__(self) -> "StopWish":
         try:

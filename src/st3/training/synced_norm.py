@@ -34,8 +34,9 @@ class SyncedBatchNorm(nn.modules.batchnorm._BatchNorm):
             return super().forward(x)
         axes = [0, *range(2, x.dim())]
         shape = [1, -1, *[1] * (x.dim() - 2)]
-        wide = x.float()  # statistics of half-precision activations, too, are taken in full
-        count = torch.tensor([float(x.numel() // x.shape[1])], device=x.device)
+        # Statistics of half-precision activations, too, are taken in full.
+        wide = x if x.dtype == torch.float64 else x.float()
+        count = torch.tensor([x.numel() // x.shape[1]], dtype=wide.dtype, device=x.device)
         dist.all_reduce(count)
         mean = _sum(wide.sum(axes)) / count
         centred = wide - mean.view(shape)

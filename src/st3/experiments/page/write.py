@@ -9,7 +9,7 @@ from typing import Any
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
-from ...training.checkpoint import write_whole
+from ...files.whole import write_text
 from ..results import Run
 from .content import headline, key_figures, spec_rows, standing, version_rows
 from .curves import curves
@@ -31,7 +31,7 @@ def write_page(run_folder: str | os.PathLike[str], destination: str | os.PathLik
     path = run.path / "report.html" if destination is None else Path(destination)
     content = _page(run)
     path.parent.mkdir(parents=True, exist_ok=True)
-    write_whole(path, lambda scratch: scratch.write_text(content, encoding="utf-8", errors="replace"))
+    write_text(path, content)
     return path
 
 
@@ -44,10 +44,7 @@ def write_figures(run_folder: str | os.PathLike[str]) -> list[Path]:
         path = run.path / "figures" / f"{name}.svg"
         path.parent.mkdir(exist_ok=True)
         content = f'<?xml version="1.0" encoding="UTF-8"?>\n{chart.removesuffix("</svg>")}{style}\n'
-        write_whole(
-            path,
-            lambda scratch, content=content: scratch.write_text(content, encoding="utf-8", errors="replace"),
-        )
+        write_text(path, content)
         paths.append(path)
     return paths
 

@@ -1,0 +1,44 @@
+"""Changes of single settings by dotted keys, where those of the recipe need no prefix."""
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from ..registry import closest
+from ..training.recipe import Recipe
+from ..training.sections import SettingsError, change
+
+__all__ = ["full_keys", "make_changes"]
+
+
+def full_keys(changes: Mapping[str, Any], sections: Iterable[str], faults: list[str]) -> dict[str, Any]:
+    """Return the changes with the section in front of every key; unknown keys are left out and added to `faults`."""
+    sections, made = list(sections), {}
+    for key, value in changes.items():
+        first = key.partition(".")[0]
+        if first in sections:
+            made[key] = value
+        elif first in Recipe.model_fields:
+            made[f"recipe.{key}"] = value
+        else:
+            faults.append(_unknown(key, [*sections, *Recipe.model_fields]))
+    return made
+
+
+def make_changes(values: dict[str, Any], changes: Mapping[str, Any], faults: list[str]) -> None:
+    """Make the changes in nested `values`; those that cannot be made are added to `faults`."""
+    for key, value in changes.items():
+        try:
+            change(values, key, value)
+        except SettingsError as error:
+            faults += error.faults
+
+
+def _unknown(key: str, known: list[str]) -> str:
+    first, dot, rest = key.partition(".")
+    near = closest(first, known, most=1)
+    advice = f"did you mean {near[0] + dot + rest!r}? " if near else ""
+    if not near and not dot:
+        inner = [f"{name}.{key}" for name, field in Recipe.model_fields.items()
+                 if key in getattr(field.annotation, "model_fields", ())]  # fmt: skip
+        advice = f"did you mean {inner[0]!r}? " if inner else ""
+    return f"unknown key {key!r}; {advice}(known: {', '.join(known)})"

@@ -1,0 +1,100 @@
+"""A spec is found wrong before anything is trained, with everything that is wrong."""
+
+import pytest
+
+from st3.experiments.spec import compose
+from st3.training.sections import SettingsError
+
+
+def faults(changes=None, **said):
+    with pytest.raises(SettingsError) as caught:
+        compose(changes=changes, **said)
+    return list(caught.value.faults)
+
+
+@pytest.mark.parametrize(
+    ("method", "arguments", "said"),
+    [
+        ("st3", {"sft": True}, "method 'st3' takes no argument 'sft'; did you mean 'soft'? (known: soft, "),
+        (
+            "st3",
+            {"soft": "maybe"},
+            "method 'st3', argument 'soft': input should be a valid boolean, got 'maybe'",
+        ),
+        ("st3", {"soft": 1}, "method 'st3', argument 'soft': input should be a valid boolean, got 1"),
+        (
+            "feather",
+            {"power": "a"},
+            "method 'feather', argument 'power': input should be a valid number, got 'a'",
+        ),
+        ("feather", {"power": -1}, "method 'feather': power must be above 0, got -1"),
+        ("feather", {"theta": 2}, "method 'feather': theta must lie between 0 and 1, got 2"),
+        (
+            "st3",
+            {"rescale": False, "exact_rescale": True},
+            "method 'st3': exact_rescale=True has no effect with rescale=False: drop one of the two",
+        ),
+        ("dense", {"soft": True}, "method 'dense' takes no argument 'soft'"),
+    ],
+)
+def test_arguments_of_the_method_are_checked(method, arguments, said):
+    found = faults(sparse={"method": method, "arguments": arguments})
+    assert len(found) == 1
+    assert found[0].startswith(said)
+
+
+def test_options_of_the_data_and_arguments_of_the_model_are_checked():
+    assert faults(
+        data={"name": "cifar10", "options": {"padding": "black", "directory": "/x"}},
+        model={"name": "wrn34x2", "arguments": {"dropout": "much", "depth": 3}},
+        sparse={"arguments": {"foo": 1}},
+    ) == [
+        "data set 'cifar10' takes no argument 'directory' (known: padding, augment)",
+        "data set 'cifar10', argument 'padding': input should be 'zero' or 'edge', got 'black'",
+        "model 'wrn34x2' takes no argument 'depth'; did you mean 'dropout'? (known: classes, channels, dropout)",
+        "model 'wrn34x2', argument 'dropout': input should be a valid number, got 'much'",
+        "method 'st3' takes no argument 'foo' (known: soft, rescale, straight_through, exact_rescale)",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("key", "near"),
+    [
+        ("machin.threads", "machine.threads"),
+        ("optimiser.lr", "optimizer.lr"),
+        ("nesterov", "optimizer.nesterov"),
+    ],
+)
+def test_an_unknown_key_is_answered_with_the_whole_key_that_is_near(key, near):
+    (found,) = faults({key: 1})
+    assert found.startswith(f"unknown key {key!r}; did you mean {near!r}? (known: data, model, ")
+
+
+@pytest.mark.parametrize("section", ["data", "model", "sparse", "recipe", "seeds", "machine"])
+def test_a_value_in_the_place_of_a_table_is_a_fault_among_others(section):
+    found = faults({section: 3, f"{section}.name": 2, "optimizer.lr": "much"})
+    assert any(fault.startswith(f"{section}: input should be a valid dictionary") for fault in found)
+
+
+@pytest.mark.parametrize("key", ["data.name", "model.name", "sparse.method", "sparse.ramp"])
+def test_a_name_that_is_no_text_is_a_fault(key):
+    assert faults({key: [1]}) == [f"{key}: input should be a valid string, got [1]"]
+
+
+def test_what_is_usual_follows_from_changes_too():
+    spec = compose(changes={"data.name": "imagenet", "model.name": "mobilenet_v1"})
+    assert (spec.recipe.name, spec.dense_twin) == ("imagenet-mobilenet", False)
+    spec = compose(changes={"sparse.method": "dense"})
+    assert spec == compose(sparse={"method": "dense"})
+
+
+def test_what_is_said_against_dense_stays_a_contradiction():
+    assert faults({"sparse.method": "dense"}, sparse={"sparsity": 0.9}, dense_twin=True) == [
+        "method 'dense' with sparsity 0.9: leave one of them out",
+        "method 'dense' needs no dense twin",
+    ]
+
+
+@pytest.mark.parametrize("name", ["auto", "cpu", "cuda", "cuda:0", "cuda:12"])
+def test_devices_that_runs_can_be_trained_on(name):
+    assert compose(machine={"device": name}).machine.device == name

@@ -1,0 +1,49 @@
+"""Files that appear complete, or not at all."""
+
+import errno
+
+import pytest
+import torch
+
+from st3.files.whole import write_text, write_whole
+
+
+def test_a_write_that_fails_leaves_the_old_file_and_no_scratch(tmp_path):
+    path = tmp_path / "file"
+    write_text(path, "old")
+
+    def fail(file):
+        file.write(b"half")
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with pytest.raises(OSError, match="No space left") as error:
+        write_whole(path, fail)
+    assert error.value.filename == str(path)
+    assert [p.name for p in tmp_path.iterdir()] == ["file"]
+    assert path.read_text() == "old"
+
+
+def test_text_is_utf_8_and_odd_names_do_no_harm(tmp_path):
+    write_text(tmp_path / "file", "σ \udce9")
+    assert (tmp_path / "file").read_bytes() == "σ ?".encode()
+
+
+def test_a_full_disk_is_named_as_such_even_by_torch(tmp_path):
+    def fail(file):
+        class Full:
+            written = 0
+
+            def write(self, content):
+                self.written += len(content)
+                if self.written > 2000:
+                    raise OSError(errno.ENOSPC, "No space left on device")
+                return len(content)
+
+            def flush(self):
+                pass
+
+        torch.save(torch.zeros(10_000), Full())
+
+    with pytest.raises(OSError, match="No space left on device") as error:
+        write_whole(tmp_path / "checkpoint.pt", fail)
+    assert error.value.filename == str(tmp_path / "checkpoint.pt")
