@@ -3,7 +3,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-# Demo and tests are small jobs, which a second thread slows down. So tests run in one process per core, up to
+# Tests are small jobs, and several at a time want the cores. So they run in one process per core, up to
 # four (each imports torch), with one thread each.
 export OMP_NUM_THREADS ?= 1
 PYTEST := $(BIN)/python -m pytest -n auto --maxprocesses 4 --dist worksteal --hypothesis-profile=ci

@@ -1,4 +1,4 @@
-"""What threads, memory layout and allocator do to a training step on a CPU: the settings that `st3 train` chooses.
+"""What threads, memory layout and allocator do to a training step on a CPU; `st3 train` takes what helps.
 
 Settings of a whole process cannot take turns within one. So every contestant is a process of its own that waits until
 it is asked for some steps; they take turns as in the other benchmarks.

@@ -20,8 +20,7 @@ from ..core.reporting import report
 from ..core.selection import quota
 from ..data import Batches, Pictures, Splits
 from ..files.weights import read_weights, write_weights
-from ..measure import count_macs
-from ..training.cpu import choose_threads, keep_freed_memory
+from ..training.cpu import keep_freed_memory
 from ..training.evaluate import evaluate
 from ..training.job import Job, Progress
 from ..training.listener import Listener
@@ -112,7 +111,6 @@ def _run(spec: Spec, folder: Path, model: nn.Module, around: _Around) -> dict[st
         write_spec(spec, folder)
     _settle(spec)
     plain = copy.deepcopy(model)
-    threads = _threads(spec, model, splits)
     torch.manual_seed(spec.seeds.init + process.rank)  # dropout differs between the processes
 
     job = _job(spec, wrap(model, spec, process), splits, process)
@@ -120,7 +118,7 @@ def _run(spec: Spec, folder: Path, model: nn.Module, around: _Around) -> dict[st
     snapshots.restore(progress)
     heard: list[Listener] = []
     if process.is_first:
-        record_versions(folder, threads, process, progress.step(len(job.train)))
+        record_versions(folder, process, progress.step(len(job.train)))
         heard = [Records(folder), *around.listeners]
     for listener in heard:
         listener.on_begin(job.sparsifier is None, progress.step(len(job.train)), progress.epoch)
@@ -266,11 +264,8 @@ def _settle(spec: Spec) -> None:
         torch.backends.cudnn.benchmark = False
         torch.use_deterministic_algorithms(True)
     keep_freed_memory()
-
-
-def _threads(spec: Spec, model: nn.Module, splits: Splits) -> int:
-    macs = count_macs(model, torch.zeros(1, *splits.shape)).total
-    return choose_threads(spec.machine.threads, macs * spec.recipe.batch_size)
+    if spec.machine.threads is not None:
+        torch.set_num_threads(spec.machine.threads)
 
 
 @contextlib.contextmanager

@@ -16,15 +16,15 @@ from ..training.records import write_json
 __all__ = ["record_versions", "versions"]
 
 
-def record_versions(folder: Path, threads: int, process: Process, step: int) -> None:
+def record_versions(folder: Path, process: Process, step: int) -> None:
     """Write versions.json for the session that begins, and add it to sessions.jsonl: a resumed run has several."""
-    found = versions(threads, process)
+    found = versions(process)
     write_json(folder / "versions.json", found)
     with (folder / "sessions.jsonl").open("a", encoding="utf-8") as file:
         file.write(json.dumps({"first_step": step, **found}) + "\n")
 
 
-def versions(threads: int, process: Process) -> dict[str, Any]:
+def versions(process: Process) -> dict[str, Any]:
     """Return what can be said of the software and the machine of this session."""
     import st3
 
@@ -38,7 +38,7 @@ def versions(threads: int, process: Process) -> dict[str, Any]:
         "platform": platform.platform(),
         "cpu": torch.backends.cpu.get_cpu_capability(),
         "cuda": torch.cuda.get_device_name(device) if device.type == "cuda" else None,
-        "threads": threads,
+        "threads": torch.get_num_threads(),
         "processes": process.ranks,
         "command": sys.argv,
     }

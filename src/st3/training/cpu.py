@@ -1,26 +1,12 @@
-"""Settings that make training on a CPU faster without changing what it computes much; `benchmarks/cpu_settings.py`."""
+"""What makes training on a CPU faster without changing what it computes; measured by `benchmarks/cpu_settings.py`."""
 
 import ctypes
 import os
 import sys
 
-import torch
-
-__all__ = ["choose_threads", "keep_freed_memory"]
-
-# Below so many multiply-adds per batch a second thread costs more than it brings.
-SMALL_BATCH_MACS = 500_000_000
+__all__ = ["keep_freed_memory"]
 
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3  # malloc.h
-
-
-def choose_threads(asked: int | None, batch_macs: int | None) -> int:
-    """Set and return the number of threads: as asked, else one for a small job, else torch's own choice."""
-    if asked is not None:
-        torch.set_num_threads(asked)
-    elif "OMP_NUM_THREADS" not in os.environ and batch_macs is not None and batch_macs < SMALL_BATCH_MACS:
-        torch.set_num_threads(1)
-    return torch.get_num_threads()
 
 
 def keep_freed_memory() -> bool:
