@@ -230,7 +230,7 @@ def test_numpys_numbers_are_numbers() -> None:
 
 def test_an_unknown_method_gets_a_suggestion() -> None:
     check(
-        "unknown method 'fether'; did you mean 'feather'? (known: feather, ",
+        "unknown method 'fether'; did you mean 'feather'? (known: ",
         "st3",
         kind=LookupError,
         method="fether",
