@@ -81,20 +81,17 @@ def test_a_gmp_weight_never_returns():
 
 
 def test_gmp_takes_the_smallest_weights_of_all_layers():
-    model, optimizer, sparsifier = start("gmp", ramp="constant", start=0)
+    _, _, sparsifier = start("gmp", ramp="constant", start=0)
     kept = torch.cat([p.detach()[p != 0].abs() for p in (layer.parameter for layer in sparsifier.layers)])
     whole = torch.cat([layer.weight.detach().flatten().abs() for layer in network()[::2]])
     assert torch.equal(kept.sort().values, whole.sort().values[-len(kept) :])
 
 
 def test_gmp_prunes_at_its_steps_and_at_the_end_of_the_ramp_only():
-    changed = [
-        step
-        for step, before, after, *_ in history("gmp-7", end=31)
-        if before["0.weight"].ne(after["0.weight"]).any()
-    ]
+    moves = history("gmp-7", end=31, ramp="linear")
+    changed = [step for step, b, a, *_ in moves if any(bool((b[x] != a[x]).any()) for x in b)]
     # 40 steps hold less than twenty times 7, so it prunes every other step.
-    assert changed == [*range(4, 31, 2), 31]
+    assert changed == [*range(2, 31, 2), 31]
 
 
 @every_method
@@ -193,17 +190,15 @@ def test_rigl_rests_after_its_time():
 
 
 def test_set_draws_from_random_numbers_of_its_own():
-    torch.manual_seed(5)
-    expected = torch.rand(3)
-    model, optimizer, _ = start("set")  # network() seeds with 0
-    learn(model, optimizer, range(STEPS))
-    torch.manual_seed(5)
-    assert torch.equal(torch.rand(3), expected)
+    model, optimizer, _ = start("set")
     state = torch.get_rng_state()
-    learn(*start("set")[:2], [])
+    learn(model, optimizer, range(STEPS))
+    st3.sparsify(
+        other := network(), OPTIMIZERS["sgd"](other.parameters()), sparsity=0.8, total_steps=9, method="set"
+    )
     torch.manual_seed(0)
     network()
-    assert not torch.equal(torch.get_rng_state(), state) or True
+    assert torch.equal(torch.get_rng_state(), state)
 
 
 def test_granet_loses_weights_as_the_ramp_rises_and_keeps_exchanging_others():
@@ -281,12 +276,12 @@ def test_two_processes_hold_the_same_masks_and_weights_as_one(name):
 
 @every_method
 def test_half_precision_weights_are_counted_exactly(name):
-    model = network().bfloat16()
+    model = network().half()
     optimizer = OPTIMIZERS["sgd"](model.parameters())
     sparsifier = st3.sparsify(model, optimizer, sparsity=0.8, total_steps=STEPS, method=METHODS[name])
     for step in range(STEPS):
         x, y = batch(step)
-        nn.functional.cross_entropy(model(x.bfloat16()).float(), y).backward()
+        nn.functional.cross_entropy(model(x.half()).float(), y).backward()
         optimizer.step()
         optimizer.zero_grad()
     assert sum(int((~mask).sum()) for mask in masks(sparsifier).values()) == math.floor(2089 * 0.8) + 1
@@ -298,7 +293,7 @@ def test_frozen_masks_stay_frozen_when_resumed(name):
     model, optimizer, sparsifier = start(name)
     learn(model, optimizer, range(20))
     sparsifier.freeze()
-    frozen = {layer.name: (layer.parameter != 0).clone() for layer in sparsifier.layers}
+    frozen = {layer.name: optimizer.state[layer.parameter]["mask"].clone() for layer in sparsifier.layers}
     learn(model, optimizer, range(20, 24))
     other, its_optimizer, its_sparsifier = start(name)
     other.load_state_dict(model.state_dict())
@@ -306,7 +301,8 @@ def test_frozen_masks_stay_frozen_when_resumed(name):
     assert its_sparsifier.is_frozen
     learn(other, its_optimizer, range(24, STEPS))
     for layer in its_sparsifier.layers:
-        assert not layer.parameter[~frozen[layer.name]].any() or name in ("rigl", "granet")
+        assert not layer.parameter[~frozen[layer.name]].any()
+        assert layer.parameter[frozen[layer.name]].any()
 
 
 @pytest.mark.parametrize("ramp", ["cubic", "linear", lambda step: 0.8])

@@ -42,7 +42,7 @@ class MaskChanges:
     def begin(self, step: int) -> None:
         """Let the method choose the masks to begin with."""
         if self._method is not None:
-            self._set(self._method.first_masks(self._views({}), self._moment(step)))
+            self._set(self._method.first_masks(self._views({}), self._moment(step)), first=True)
 
     def are_by_gradient(self, step: int) -> bool:
         """Tell whether the masks change in the step of that number, and by the gradients of zeroed weights."""
@@ -99,10 +99,10 @@ class MaskChanges:
             views.append(MaskView(layer, local(layer.parameter.detach()), mask, gradients.get(layer.name)))
         return views
 
-    def _set(self, masks: Sequence[Tensor]) -> None:
+    def _set(self, masks: Sequence[Tensor], *, first: bool = False) -> None:
         exchange = self._exchange
         for layer, mask in zip(exchange.layers, masks, strict=True):
-            if not exchange.may_join(layer) and not exchange.plan.ramp(0):
+            if not first and not exchange.may_join(layer) and not exchange.plan.ramp(0):
                 continue  # a layer stays dense until its first gradient: its mask could not be saved before
             held = local(exchange.store.get(layer))
             _clear_momentum(exchange.store.owner(layer), layer, held & mask)

@@ -21,6 +21,7 @@ of the run. Gradients are those that reach `optimizer.step`: averaged over proce
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from random import Random
 from typing import ClassVar, final
 
 import torch
@@ -129,7 +130,7 @@ def _gradient(view: MaskView) -> Tensor:
 
 def _random_scores(views: Sequence[MaskView], seed: int, step: int) -> list[Tensor]:
     """Return a random score for every weight; the same in all processes, and apart from torch's own random numbers."""
-    generator = torch.Generator().manual_seed((seed << 32) + step)
+    generator = torch.Generator().manual_seed(Random(f"{seed} {step}").getrandbits(32))
     return [
         torch.rand(view.weight.shape, generator=generator).to(view.weight.device) + 2.0**-24 for view in views
     ]
