@@ -25,6 +25,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 import st3
+from st3.core.method import METHODS
 from st3.models import MODELS
 
 SPARSITY = 0.9
@@ -57,8 +58,9 @@ CASES: dict[
 
 
 def attach(
-    model: nn.Module, optimizer: torch.optim.Optimizer, steps: int, method: str, allocation: str
+    model: nn.Module, optimizer: torch.optim.Optimizer, steps: int, method: str, allocation: str | None
 ) -> None:
+    has_ramp = not METHODS[method]().only_ramps
     st3.sparsify(
         model,
         optimizer,
@@ -66,7 +68,7 @@ def attach(
         total_steps=steps,
         method=method,
         allocation=allocation,
-        ramp=lambda step: SPARSITY if step >= steps else 0.8 + 0.1 * step / steps,
+        ramp=(lambda step: SPARSITY if step >= steps else 0.8 + 0.1 * step / steps) if has_ramp else None,
     )
 
 
@@ -83,7 +85,7 @@ def training_step(
     optimizer.zero_grad()
 
 
-def whole_step(case: str, rounds: int, method: str, allocation: str) -> dict[str, Any]:
+def whole_step(case: str, rounds: int, method: str, allocation: str | None) -> dict[str, Any]:
     """Time two dense and two sparse copies in turn: where a copy happens to lie in memory costs several per cent."""
     make, make_optimizer, make_batch, limit = CASES[case]
     torch.manual_seed(0)
@@ -116,7 +118,7 @@ def whole_step(case: str, rounds: int, method: str, allocation: str) -> dict[str
     }
 
 
-def update_only(rounds: int, method: str, allocation: str) -> dict[str, Any]:
+def update_only(rounds: int, method: str, allocation: str | None) -> dict[str, Any]:
     torch.manual_seed(0)
     contestants = {}
     for name in ("plain", "sparse"):
@@ -143,7 +145,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=10, help="steps of each contestant (default 10)")
     parser.add_argument("--threads", type=int, default=torch.get_num_threads())
     parser.add_argument("--method", default="st3")
-    parser.add_argument("--allocation", default="global")
+    parser.add_argument("--allocation", help="default: what is usual for the method")
     parser.add_argument("--output", help="write the rows to this JSON file")
     given = parser.parse_args()
     torch.set_num_threads(given.threads)

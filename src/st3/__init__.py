@@ -20,21 +20,33 @@ from .core.errors import CheckpointError, LayerCollapseWarning, TargetMissedErro
 from .core.patterns import FIRST, LAST
 from .core.reporting import report
 from .core.sparsifier import Sparsifier
+from .methods.dnw import DNW
 from .methods.feather import Feather
+from .methods.gmp import GMP
+from .methods.granet import GraNet
+from .methods.rigl import SET, RigL, Static
+from .methods.soft import Soft
 from .methods.st3 import ST3
 
 __all__ = [
+    "DNW",
     "ERK",
     "FIRST",
+    "GMP",
     "LAMP",
     "LAST",
+    "SET",
     "ST3",
     "CheckpointError",
     "Feather",
     "Global",
+    "GraNet",
     "LayerCollapseWarning",
+    "RigL",
     "Sigma",
+    "Soft",
     "Sparsifier",
+    "Static",
     "TargetMissedError",
     "Uniform",
     "WeightsReplacedError",

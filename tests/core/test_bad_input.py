@@ -230,7 +230,7 @@ def test_numpys_numbers_are_numbers() -> None:
 
 def test_an_unknown_method_gets_a_suggestion() -> None:
     check(
-        "unknown method 'fether'; did you mean 'feather'? (known: feather, ",
+        "unknown method 'fether'; did you mean 'feather'? (known: ",
         "st3",
         kind=LookupError,
         method="fether",
@@ -266,7 +266,7 @@ def test_a_method_is_a_name_or_an_object(method: Any) -> None:
     check("method must be a name", f"such as st3.ST3(), got {method!r}", kind=TypeError, method=method)
 
 
-@pytest.mark.parametrize("allocation", [st3.Sigma, 3, None])
+@pytest.mark.parametrize("allocation", [st3.Sigma, 3])
 def test_an_allocation_is_a_name_or_an_object(allocation: Any) -> None:
     check(
         "allocation must be a name (erk, ",

@@ -59,7 +59,17 @@ METHODS = [
     for soft in (True, False)
     for rescale in (True, False)
     for straight_through in (True, False)
-] + [st3.ST3(exact_rescale=True), st3.Feather(), st3.Feather(power=2.0, theta=0.25), st3.Feather(theta=1.0)]
+] + [
+    st3.ST3(exact_rescale=True),
+    st3.Feather(),
+    st3.Feather(power=2.0, theta=0.25),
+    st3.Feather(theta=1.0),
+    st3.Soft(),
+    st3.DNW(),
+]
+
+# Methods that are one of the ablations under the name of a paper.
+SAME = {st3.Soft: st3.ST3(rescale=False, straight_through=False), st3.DNW: st3.ST3(soft=False, rescale=False)}
 
 OPTIMIZERS: dict[str, Callable[..., torch.optim.Optimizer]] = {
     "sgd": lambda parameters: torch.optim.SGD(parameters, lr=0.05, momentum=0.9, weight_decay=1e-3),
@@ -100,8 +110,10 @@ def test_200_steps_agree_with_autograd_through_the_textbook_form(method, optimiz
     model, reference = _network(), _network()
     optimizer = OPTIMIZERS[optimizer_name](model.parameters())
     reference_optimizer = OPTIMIZERS[optimizer_name](reference.parameters())
-    sparsifier = st3.sparsify(model, optimizer, sparsity=SPARSITY, total_steps=STEPS, method=method)
+    choice = {"ramp": "cubic", "allocation": "global"}
+    sparsifier = st3.sparsify(model, optimizer, sparsity=SPARSITY, total_steps=STEPS, method=method, **choice)
     names = [layer.name for layer in sparsifier.layers]
+    method = SAME.get(type(method), method)
     textbook = _textbook_st3(method) if isinstance(method, st3.ST3) else _textbook_feather(method)
 
     threshold = None
@@ -127,6 +139,42 @@ def test_200_steps_agree_with_autograd_through_the_textbook_form(method, optimiz
     for name, parameter in model.named_parameters():
         if name not in names:
             assert torch.allclose(parameter, raw[name], rtol=0, atol=1e-9)
+
+
+@pytest.mark.parametrize("every", [1, 5])
+def test_200_steps_of_gmp_agree_with_its_textbook_form(every):
+    """W * mask in the forward pass of autograd; SGD with momentum written out; masks that only shrink."""
+    model, reference = _network(), _network()
+    optimizer = OPTIMIZERS["sgd"](model.parameters())
+    settings = {"sparsity": 0.9, "total_steps": STEPS, "method": st3.GMP(every=every)}
+    sparsifier = st3.sparsify(model, optimizer, **settings)
+    names = [layer.name for layer in sparsifier.layers]
+    weights = dict(reference.named_parameters())
+    masks = {name: torch.ones_like(weights[name], dtype=torch.bool) for name in names}
+    velocity = {name: torch.zeros_like(p) for name, p in weights.items()}
+    for step in range(STEPS):
+        _loss(model, None, step).backward()
+        optimizer.step()
+        optimizer.zero_grad()
+
+        _loss(reference, weights | {n: weights[n] * masks[n] for n in names}, step).backward()
+        asked = sparsifier.ramp(step + 1)
+        with torch.no_grad():
+            for name, weight in weights.items():
+                velocity[name] = 0.9 * velocity[name] + weight.grad + 1e-3 * weight
+                weight -= 0.05 * velocity[name]
+                weight.grad = None
+            if asked and ((step + 1) % every == 0 or step + 1 == STEPS // 2):
+                threshold = np.quantile(
+                    np.concatenate([weights[n].abs().numpy().ravel() for n in names]), asked
+                )
+                for name in names:
+                    masks[name] &= weights[name].abs() > threshold
+                    weights[name] *= masks[name]
+                    velocity[name] *= masks[name]
+    for name, parameter in model.named_parameters():
+        assert torch.allclose(parameter, weights[name], rtol=0, atol=1e-9)
+    assert sum(int((weights[name] == 0).sum()) for name in names) == int(2087 * 0.9) + 1
 
 
 def test_the_comparison_can_fail():

@@ -14,7 +14,7 @@ from .errors import Faults
 from .exchange import Exchange
 from .inspection import CollapseWatch, count_all, require_numbers
 from .layers import Layers, find_layers
-from .method import METHODS, FixedMask, Method, ThresholdMethod
+from .method import METHODS, FixedMask, MaskMethod, Method, ThresholdMethod
 from .patterns import Patterns
 from .plan import Plan
 from .ramps import Constant, Ramp, check_ramp, resolve_ramp, step_of
@@ -38,10 +38,10 @@ def sparsify(
     start: float = 5 / 160,
     end: float = 0.5,
     method: str | Method = "st3",
-    allocation: str | Allocation = "global",
+    allocation: str | Allocation | None = None,
     include: Patterns | None = None,
     exclude: Patterns = (),
-    ramp: str | Ramp = "cubic",
+    ramp: str | Ramp | None = None,
     keep_dense: Patterns = (),
     layer_sparsity: Mapping[str, float] | None = None,
     min_weights: int = 0,
@@ -52,11 +52,13 @@ def sparsify(
     sparsity        fraction of zeros over the sparsified layers at the end, 0 to 1
     total_steps     calls of optimizer.step in the whole run (with gradient accumulation, fewer than batches)
     start, end      where the ramp begins and ends: a fraction of the run (float) or a step (int)
-    method          a name ("st3", "feather") or an object such as st3.ST3(rescale=False)
-    allocation      "global", "sigma", "uniform", "erk", "lamp", or an object such as st3.Sigma("fan_in")
+    method          a name ("st3", "gmp", "rigl", ...) or an object such as st3.ST3(rescale=False)
+    allocation      "global", "sigma", "uniform", "erk", "lamp", or an object such as st3.Sigma("fan_in"); None: what is
+                    usual for the method ("global" for ST-3)
     include         restricts the layers: names, globs, regular expressions, types, predicates
     exclude         leaves layers out, likewise
-    ramp            "cubic", "linear", "constant", or a function of the step
+    ramp            "cubic", "linear", "constant", or a function of the step; None: what is usual for the method
+                    ("cubic" for ST-3; those that are sparse from the first step take "constant", from step 0)
     keep_dense      as exclude; also st3.FIRST and st3.LAST, the first and the last layer
     layer_sparsity  a sparsity of its own for single layers (by name or glob), outside the common budget
     min_weights     weights that every layer keeps at the least
@@ -89,13 +91,20 @@ def sparsify(
     faults.check(_check_count, min_weights, "min_weights", least=0)
     steps = total_steps if not faults.found else 1
     first, last = faults.check(step_of, start, steps, "start"), faults.check(step_of, end, steps, "end")
+    the_method = faults.check(_method, method)
+    if the_method is not None:
+        faults.check(_check_ramp_fits, the_method, ramp)
+        if the_method.only_ramps == ("constant",) or (ramp is None and the_method.usual_ramp == "constant"):
+            first = 0  # sparse from before the first step
+        ramp = the_method.usual_ramp if ramp is None else ramp
+        allocation = the_method.usual_allocation if allocation is None else allocation
+    ramp, allocation = ramp or "cubic", allocation or "global"
     if faults.found:
         faults.check(check_ramp, ramp)
     else:
         ramp = faults.check(
             resolve_ramp, ramp, sparsity=sparsity, start=first, end=last, total_steps=total_steps
         )
-    the_method = faults.check(_method, method)
     the_allocation = faults.check(_allocation, allocation)
     optimizers = faults.check(_optimizers, optimizer)
     reshard(model)
@@ -108,7 +117,7 @@ def sparsify(
         layer_sparsity=layer_sparsity,
     )
     faults.raise_all()
-    plan = Plan(float(sparsity), ramp, the_allocation, int(min_weights))  # type: ignore[arg-type]
+    plan = Plan(float(sparsity), ramp, the_allocation, int(min_weights), int(total_steps))  # type: ignore[arg-type]
     return _attach(model, layers, optimizers, the_method, plan, from_sparse=from_sparse)
 
 
@@ -177,7 +186,8 @@ def _attach(
     if not check_state(layers, owners) and not from_sparse:
         _refuse_orphans(layers)
 
-    if method.keeps == "raw":
+    _refuse_sharded_growth(layers, method)
+    if method.keeps != "mask":
         plan.require_feasible(list(layers), [local(layer.parameter.detach()) for layer in layers])
 
     watch = CollapseWatch(plan.allocation)
@@ -238,11 +248,28 @@ def _allocation(allocation: str | Allocation) -> Allocation:
 def _method(method: str | Method) -> Method:
     if isinstance(method, str):
         return METHODS[method]()
-    if not isinstance(method, ThresholdMethod | FixedMask):
+    if not isinstance(method, ThresholdMethod | MaskMethod | FixedMask):
         raise TypeError(
             f"method must be a name ({', '.join(METHODS)}) or an object such as st3.ST3(), got {method!r}"
         )
     return method
+
+
+def _check_ramp_fits(method: Method, ramp: str | Ramp | None) -> None:
+    if ramp is None or not method.only_ramps or ramp in method.only_ramps:
+        return
+    raise ValueError(
+        f"{type(method).__name__} keeps one sparsity from the first step to the last, so ramp={ramp!r} means nothing "
+        f"to it: leave ramp out, or take a gradual method such as 'gmp' or 'granet'"
+    )
+
+
+def _refuse_sharded_growth(layers: Layers, method: Method) -> None:
+    if isinstance(method, MaskMethod) and method.grows and any(layer.shards.counts for layer in layers):
+        raise ValueError(
+            f"{type(method).__name__} exchanges weights within a layer, which must be whole for that: train it with "
+            f"DistributedDataParallel instead of fully_shard"
+        )
 
 
 def _optimizers(given: Optimizer | Sequence[Optimizer]) -> list[Optimizer]:

@@ -83,6 +83,8 @@ class Conductor:
         for layer in mine:
             exchange.notice_replacement(layer)
         self.gradients.map_sharded(mine)
+        if self._counts:
+            exchange.changes.before_step(optimizer, (read_step(optimizer) or 0) + 1)
         exchange.lift(mine)
         begin_step(args, kwargs)
         return args, kwargs
@@ -98,6 +100,9 @@ class Conductor:
         # Several optimizers: the others' weights follow when all have made the same number of steps. Between their
         # steps a graph may be waiting for its backward pass and must find its weights unchanged.
         together = len({read_step(o) for o in exchange.optimizers}) == 1
+        exchange.changes.give_back()
+        if together and self._counts:
+            exchange.changes.after_step()
         exchange.write(exchange.layers if together else mine)
         if self._counts:
             self.on_step(exchange.step)

@@ -17,6 +17,7 @@ from torch.optim import Optimizer
 from .allocations import Cut
 from .errors import WeightsReplacedError
 from .layers import Layer
+from .mask_changes import MaskChanges
 from .method import FixedMask, Method, ThresholdMethod
 from .plan import Plan
 from .shards import all_reduce, local
@@ -39,6 +40,7 @@ class Exchange:
         self.optimizers = list({id(o): o for o in owners.values()}.values())
         self.had_gradient: set[str] = set()  # layers, in the step under way
         self.store = Store(owners, method.keeps)
+        self.changes = MaskChanges(self)
         self._chosen_method = method
         self._owners = owners
         self._scales: dict[str, Tensor | None] = {}  # of the last step, per filter
@@ -57,9 +59,11 @@ class Exchange:
         step = self.step
         for optimizer in self.optimizers:
             write_step(optimizer, step)
-        for layer in self.layers:
-            if self.store.find(layer) is None:
-                self.store.put(layer, self._initial(layer), join=False)
+        absent = [layer for layer in self.layers if self.store.find(layer) is None]
+        for layer in absent:
+            self.store.put(layer, self._initial(layer), join=False)
+        if absent:
+            self.changes.begin(step)
         self.refresh()
 
     @torch.no_grad()
@@ -78,6 +82,8 @@ class Exchange:
 
     def _initial(self, layer: Layer) -> Tensor:
         weight = layer.parameter.detach()
+        if self.method.keeps == "active":
+            return torch.ones_like(weight, dtype=torch.bool)
         return weight.clone() if self.method.keeps == "raw" else weight != 0
 
     # ---------------------------------------------------------------- questions
@@ -93,7 +99,7 @@ class Exchange:
 
     def raw(self, layer: Layer) -> Tensor:
         """Return the local part of the layer's raw weight, wherever it is just now."""
-        if layer.name in self._in_flight or self.method.keeps == "mask":
+        if layer.name in self._in_flight or self.method.keeps != "raw":
             return local(layer.parameter.detach())
         return local(self.store.get(layer))
 
@@ -116,6 +122,8 @@ class Exchange:
             if self.cuts.get(layer.name) is None:
                 return grad  # dense so far
             active = local(layer.parameter.detach()) != 0
+        elif self.changes.are_by_gradient(self.step + 1):
+            return grad
         else:
             active = local(self.store.get(layer))
         mapped = self.method.raw_gradient(grad, active, self._scales.get(layer.name), self.plan.sparsity)
@@ -126,7 +134,7 @@ class Exchange:
     @torch.no_grad()
     def lift(self, layers: Sequence[Layer]) -> None:
         """Move raw weights into the parameters."""
-        if self.method.keeps == "mask":
+        if self.method.keeps != "raw":
             return
         for layer in layers:
             raw = self.store.take(layer)
@@ -140,7 +148,7 @@ class Exchange:
     @torch.no_grad()
     def write(self, layers: Sequence[Layer]) -> None:
         """Write the sparse weights of `layers`; where lifted, keep the raw ones as the optimizer left them."""
-        if self.method.keeps == "mask":
+        if self.method.keeps != "raw":
             self._write_masked(layers)
         else:
             self._write_thresholded(layers)
@@ -149,7 +157,7 @@ class Exchange:
         for layer in layers:
             mask = self.store.get(layer)
             local(layer.parameter).masked_fill_(~local(mask), 0.0)
-            self.store.put(layer, mask, join=self._may_join(layer))
+            self.store.put(layer, mask, join=self.may_join(layer))
             self.store.remember(layer, mask)
 
     def _write_thresholded(self, layers: Sequence[Layer]) -> None:
@@ -162,7 +170,7 @@ class Exchange:
             self.cuts[layer.name] = by_name[layer.name]
             fresh = layer.name in self._in_flight
             raw = self._in_flight[layer.name] if fresh else self.store.get(layer)
-            if not self._may_join(layer) and not self.plan.ramp(0):
+            if not self.may_join(layer) and not self.plan.ramp(0):
                 # Without a first gradient the raw weight could not be saved: the layer stays dense until then.
                 self.cuts[layer.name] = None
             try:
@@ -171,13 +179,13 @@ class Exchange:
                 )
             finally:
                 self._in_flight.pop(layer.name, None)
-                self.store.put(layer, raw, join=self._may_join(layer))
+                self.store.put(layer, raw, join=self.may_join(layer))
         raws = [self.raw(layer) for layer in layers]
         break_ties(layers, [self.cuts[layer.name] for layer in layers], raws)
         for layer in layers:
             self.store.remember(layer, self.store.get(layer))
 
-    def _may_join(self, layer: Layer) -> bool:
+    def may_join(self, layer: Layer) -> bool:
         """Tell whether the optimizer has keys of its own for the layer, or needs none."""
         has_keys = any(key not in KEYS for key in self.store.owner(layer).state.get(layer.parameter, {}))
         return has_keys or self.store.has_joined(layer) or layer.name in self.had_gradient
@@ -191,7 +199,7 @@ class Exchange:
             raw = self._in_flight.pop(layer.name, None)
             if raw is not None:
                 local(raw).copy_(local(layer.parameter))
-                self.store.put(layer, raw, join=self._may_join(layer))
+                self.store.put(layer, raw, join=self.may_join(layer))
         self.write(self.layers)
 
     def refresh(self) -> None:
@@ -219,7 +227,7 @@ class Exchange:
     def _fits(self, layer: Layer) -> bool:
         """Tell whether the parameter holds its raw weight, or what that and the last cut (or its mask) ask for."""
         found = local(layer.parameter.detach()).clone()
-        if self.method.keeps == "mask":
+        if self.method.keeps != "raw":
             return _agreed(layer, not bool(found[~local(self.store.get(layer))].any()))
         assert isinstance(self.method, ThresholdMethod)
         write_sparse(self.method, layer, self.cuts[layer.name], self.raw(layer), fresh=False)
@@ -261,9 +269,10 @@ class Exchange:
             if key in self._owners[layer.name].state.get(layer.parameter, {})
         }
         self.method = FixedMask() if saved == {"mask"} else self._chosen_method
-        if self.method.keeps == "mask" and "raw" in saved:
+        if self.method.keeps == "mask":
             for layer in self.layers:
-                self.store.drop(layer, "raw")  # keep_mask goes on from the sparse weights
+                for key in saved - {"mask"}:
+                    self.store.drop(layer, key)  # keep_mask goes on from the sparse weights
         if self.store.key != self.method.keeps:
             self.store = Store(self._owners, self.method.keeps)
 
@@ -273,7 +282,8 @@ class Exchange:
         self.settle()
         if self.method.keeps == "mask":
             return
-        masks = {layer.name: layer.parameter.detach() != 0 for layer in self.layers}
+        is_raw = self.method.keeps == "raw"
+        masks = {x.name: x.parameter.detach() != 0 if is_raw else self.store.get(x) for x in self.layers}
         joined = {layer.name: self.store.has_joined(layer) for layer in self.layers}
         for layer in self.layers:
             self.store.drop(layer)

@@ -4,12 +4,13 @@
     raw_gradient    backward: dL/draw from dL/dsparse (default: the gradient itself, "straight-through")
 
 A method is a frozen object that holds its settings and no state. What it remembers per weight lies in the optimizer's
-state under the key `keeps`: the raw weight or, where zeroed weights are exactly 0, only the mask. The exchange
-(exchange.py) calls the equations, at moments that the conductor chooses; thresholds come from the plan (plan.py).
+state under the key `keeps`: the raw weight or, where zeroed weights are exactly 0, only the mask ("mask" if it is
+fixed, "active" if it changes). The exchange (exchange.py) calls the equations, at moments that the conductor chooses;
+thresholds come from the plan (plan.py).
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import ClassVar, Literal, final
 
@@ -17,16 +18,20 @@ import torch
 from torch import Tensor
 
 from ..registry import Registry
+from .masks import MaskView, Moment
 from .operators import hard
 from .selection import Scalar
 
-__all__ = ["METHODS", "FixedMask", "HardThreshold", "Method", "ThresholdMethod"]
+__all__ = ["METHODS", "FixedMask", "HardThreshold", "MaskMethod", "Method", "ThresholdMethod"]
 
 
 class Method(ABC):
     """A sparse-training method. Abstract; see `ThresholdMethod`."""
 
-    keeps: ClassVar[Literal["raw", "mask"]]
+    keeps: ClassVar[Literal["raw", "mask", "active"]]
+    usual_allocation: ClassVar[str] = "global"  # what it takes if nothing is said
+    usual_ramp: ClassVar[str] = "cubic"
+    only_ramps: ClassVar[tuple[str, ...]] = ()  # the ramps that make sense for it; empty: any
 
     def is_straight_through(self, sparsity: float) -> bool:
         """Tell whether the raw weight's gradient is the sparse weight's, unchanged, for this target sparsity."""
@@ -44,7 +49,7 @@ class Method(ABC):
 class ThresholdMethod(Method):
     """All raw weights live; a threshold decides what the forward path sees (ST-3, Feather, hard STE, ...)."""
 
-    keeps: ClassVar[Literal["raw", "mask"]] = "raw"
+    keeps: ClassVar[Literal["raw", "mask", "active"]] = "raw"
 
     @abstractmethod
     def sparse_weight(
@@ -69,12 +74,40 @@ class HardThreshold(ThresholdMethod):
         return None
 
 
+class MaskMethod(Method):
+    """Zeroed weights are exactly 0 and get no gradient; now and then the masks change (GMP, RigL, GraNet, ...)."""
+
+    keeps: ClassVar[Literal["raw", "mask", "active"]] = "active"
+    grows: ClassVar[bool] = False  # needs the gradients of zeroed weights whenever the masks change
+    replaces_step: ClassVar[bool] = False  # the optimizer does nothing in a step that changes the masks
+
+    @abstractmethod
+    def is_due(self, moment: Moment) -> bool:
+        """Tell whether the masks change in this step."""
+
+    @abstractmethod
+    def next_masks(self, views: Sequence[MaskView], moment: Moment) -> Sequence[Tensor]:
+        """Return the new mask of every layer, from weights (0 where zeroed), masks and, if it `grows`, gradients."""
+
+    def first_masks(self, views: Sequence[MaskView], moment: Moment) -> Sequence[Tensor]:
+        """Return the masks to begin with: the largest weights, as many as the ramp leaves at step 0."""
+        return moment.largest([view.weight for view in views], moment.asked)
+
+    @final
+    def is_straight_through(self, sparsity: float) -> bool:
+        return False
+
+    @final
+    def raw_gradient(self, grad: Tensor, active: Tensor, scale: Tensor | None, sparsity: float) -> Tensor:
+        return torch.where(active, grad, 0.0)
+
+
 @final
 @dataclass(frozen=True)
 class FixedMask(Method):
     """The mask stays as it is; active weights train as usual, zeroed ones stay exactly 0."""
 
-    keeps: ClassVar[Literal["raw", "mask"]] = "mask"
+    keeps: ClassVar[Literal["raw", "mask", "active"]] = "mask"
 
     def is_straight_through(self, sparsity: float) -> bool:
         return False

@@ -4,11 +4,13 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+import torch
 from torch import Tensor
 
 from .allocations import Allocation, Cut, Pool, Uniform
 from .floors import cuts_with_floor
 from .layers import Layer
+from .masks import Moment
 from .ramps import Ramp
 from .selection import Hint, quota
 
@@ -23,6 +25,7 @@ class Plan:
     ramp: Ramp
     allocation: Allocation
     min_weights: int = 0
+    total_steps: int = 1
     hints: dict[object, Hint] = field(default_factory=dict, repr=False)
 
     def reached(self, step: int) -> bool:
@@ -41,6 +44,19 @@ class Plan:
     def cuts(self, layers: Sequence[Layer], raws: Sequence[Tensor], step: int) -> list[Cut | None]:
         """Return where to cut each layer after `step` steps; None where it stays dense."""
         return self._cuts(layers, raws, self.asked(step))
+
+    def moment(self, layers: Sequence[Layer], step: int) -> Moment:
+        """Return where training stands in the step of that number, for a method that chooses masks."""
+
+        def cut(scores: Sequence[Tensor], sparsity: float) -> list[Tensor]:
+            cuts = self._cuts(layers, scores, sparsity)
+            return [
+                torch.ones_like(score, dtype=torch.bool) if found is None else score.abs() > found.threshold
+                for score, found in zip(scores, cuts, strict=True)
+            ]
+
+        before = self.asked(max(0, step - 1))
+        return Moment(step, self.total_steps, self.sparsity, self.asked(step), before, cut)
 
     def require_feasible(self, layers: Sequence[Layer], raws: Sequence[Tensor]) -> None:
         """Raise now what the end of the ramp would raise: a floor or allocation that cannot meet the target."""

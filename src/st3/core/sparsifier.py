@@ -77,8 +77,8 @@ class Sparsifier:
         """Whether the target is reached: from then on a checkpoint may count as the best."""
         if self._is_detached and not self.is_finalized:
             return False
-        if self.is_frozen:
-            return not self._shortfalls()  # the ramp goes on, the masks do not
+        if self._exchange.method.keeps != "raw":
+            return not self._shortfalls()  # masks change when the method says so, not with the ramp
         return self._exchange.plan.reached(self.step) and (self.is_finalized or self._exchange.all_joined())
 
     @property
@@ -199,7 +199,7 @@ class Sparsifier:
             )
         twins = [replace(layer, parameter=others[layer.name]) for layer in self.layers]
         raws = [local(twin.parameter.detach()).clone() for twin in twins]
-        if self.is_frozen:
+        if self._exchange.method.keeps != "raw":
             for layer, twin in zip(self.layers, twins, strict=True):
                 local(twin.parameter).masked_fill_(local(layer.parameter) == 0, 0.0)
         else:

@@ -21,7 +21,7 @@ from .shards import local
 __all__ = ["KEYS", "STEP_KEY", "Store", "check_loadable", "check_state", "read_step", "write_step"]
 
 STEP_KEY = "st3_step"
-KEYS = ("raw", "mask")
+KEYS = ("raw", "mask", "active")
 
 
 def read_step(optimizer: Optimizer) -> int | None:
@@ -49,7 +49,7 @@ class _Seen:
 
 
 class Store:
-    """One tensor per layer under `key`: the raw weight or the mask."""
+    """One tensor per layer under `key`: the raw weight or a mask."""
 
     def __init__(self, owners: Mapping[str, Optimizer], key: str) -> None:
         self.key = key
@@ -87,7 +87,7 @@ class Store:
                 f"that was saved with st3, or call sparsify again"
             )
         parameter = layer.parameter
-        wanted = torch.bool if self.key == "mask" else parameter.dtype
+        wanted = parameter.dtype if self.key == "raw" else torch.bool
         if tensor.device != parameter.device or tensor.dtype != wanted:
             tensor = tensor.to(device=parameter.device, dtype=wanted)
             self.put(layer, tensor, join=self.has_joined(layer))

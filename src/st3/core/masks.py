@@ -1,0 +1,82 @@
+"""What a method sees when it chooses new masks, and ways to choose.
+
+Masks are chosen from whole layers, by the same exact selection that finds thresholds, so their counts are exact.
+"""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from .layers import Layer
+
+__all__ = ["MaskView", "Moment", "exchange_weakest"]
+
+HALF = (torch.bfloat16, torch.float16)
+
+
+@dataclass(frozen=True, eq=False)
+class MaskView:
+    """One layer as a method sees it: the local part, where it is sharded."""
+
+    layer: Layer
+    weight: Tensor  # 0 where zeroed
+    mask: Tensor
+    gradient: Tensor | None = None  # of all weights, zeroed ones too; only if the method asked for it
+
+
+@dataclass(frozen=True)
+class Moment:
+    """Where training stands when masks are chosen."""
+
+    step: int  # the number of the step under way, from 1; 0 before the first
+    total_steps: int
+    target: float
+    asked: float  # by the ramp, after this step
+    asked_before: float
+    cut: Callable[
+        [Sequence[Tensor], float], list[Tensor]
+    ]  # (scores, sparsity) -> masks of the largest scores
+
+    @property
+    def progress(self) -> float:
+        """The part of the run that is over, 0 to 1."""
+        return min(1.0, self.step / self.total_steps)
+
+    @property
+    def arrives(self) -> bool:
+        """Whether the ramp reaches its target with this step."""
+        return self.asked_before < self.target <= self.asked
+
+    def is_every(self, steps: int) -> bool:
+        """Tell whether this step is one of every so many; oftener in a run too short for twenty of them."""
+        return self.step > 0 and self.step % max(1, min(steps, self.total_steps // 20)) == 0
+
+    def largest(self, scores: Sequence[Tensor], sparsity: float) -> list[Tensor]:
+        """Return masks of the weights with the largest scores, shared among the layers as the allocation says."""
+        if sparsity == 0.0:
+            return [torch.ones_like(score, dtype=torch.bool) for score in scores]
+        return self.cut([_without_ties(score) for score in scores], sparsity)
+
+
+def exchange_weakest(view: MaskView, count: int, growth: Tensor) -> Tensor:
+    """Return the mask after the `count` weakest active weights gave way to as many with the largest `growth`.
+
+    All positions that are not kept may grow, those just given up too.
+    """
+    magnitude = view.weight.abs().masked_fill(~view.mask, -1.0).flatten()
+    keep = int(view.mask.sum()) - count
+    kept = torch.zeros_like(magnitude, dtype=torch.bool)
+    kept[magnitude.topk(keep).indices] = True
+    scores = growth.to(magnitude.dtype).flatten().masked_fill(kept, -1.0)
+    kept[scores.topk(count).indices] = True
+    return kept.view(view.mask.shape)
+
+
+def _without_ties(score: Tensor) -> Tensor:
+    """Half precision knows few magnitudes: among equal ones the first in order come first."""
+    if score.dtype not in HALF:
+        return score
+    place = torch.arange(score.numel(), dtype=torch.float64, device=score.device).view(score.shape)
+    return score.abs().double() * (1.0 - 2.0**-13 * place / max(1, score.numel()))

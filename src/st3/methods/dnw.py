@@ -1,0 +1,36 @@
+"""DNW: discovering neural wirings (Wortsman, Farhadi & Rastegari, NeurIPS 2019), as a method for sparse training.
+
+    W_sparse = W * [|W| > th_l]                                       forward, th_l the layer's own quantile
+    dL/dW    = dL/dW_sparse                                           backward: straight-through
+
+Every layer has the same sparsity from the first step to the last. The authors' better figures keep the first layer
+dense: keep_dense=[st3.FIRST]. Other allocations and ramps are arguments of `sparsify`.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import ClassVar, final
+
+from torch import Tensor
+
+from ..core.method import METHODS, ThresholdMethod
+from ..core.operators import hard
+from ..core.selection import Scalar
+
+__all__ = ["DNW"]
+
+
+@final
+@METHODS.register("dnw")
+@dataclass(frozen=True)
+class DNW(ThresholdMethod):
+    """Hard top-k of every layer with straight-through gradients, at constant sparsity."""
+
+    usual_allocation: ClassVar[str] = "uniform"
+    usual_ramp: ClassVar[str] = "constant"
+
+    def sparse_weight(
+        self, raw: Tensor, threshold: Scalar, filter_means: Callable[[Tensor], Tensor], out: Tensor
+    ) -> Tensor | None:
+        hard(raw, threshold, out=out)
+        return None

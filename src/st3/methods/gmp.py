@@ -1,0 +1,43 @@
+"""GMP: gradual magnitude pruning (Zhu & Gupta, 2017).
+
+    W_sparse = W * mask                                               forward
+    dL/dW    = dL/dW_sparse * mask                                    backward
+    mask    <- mask and |W| > th                                      every `every` steps, th by the ramp's sparsity
+
+A pruned weight is 0 and never returns: masks only shrink, and the momentum of pruned weights is cleared. (In the ST-3
+authors' program it is not, and a weight may be pushed back over a threshold that is still small.)
+
+As the ST-3 paper re-ran it, one threshold is taken over all layers and the mask changes with every step; the original
+prunes every layer alike (allocation="uniform") every 100 steps or so.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import final
+
+from torch import Tensor
+
+from ..core.masks import MaskView, Moment
+from ..core.method import METHODS, MaskMethod
+
+__all__ = ["GMP"]
+
+
+@final
+@METHODS.register("gmp")
+@dataclass(frozen=True)
+class GMP(MaskMethod):
+    """Gradual magnitude pruning: the smallest weights go as the ramp rises, and never return."""
+
+    every: int = 1  # steps between two prunings
+
+    def __post_init__(self) -> None:
+        if self.every < 1:
+            raise ValueError(f"every must be at least 1 step, got {self.every}")
+
+    def is_due(self, moment: Moment) -> bool:
+        return moment.asked > 0 and (moment.is_every(self.every) or moment.arrives)
+
+    def next_masks(self, views: Sequence[MaskView], moment: Moment) -> Sequence[Tensor]:
+        kept = moment.largest([view.weight for view in views], moment.asked)
+        return [view.mask & mask for view, mask in zip(views, kept, strict=True)]

@@ -1,0 +1,136 @@
+"""RigL (Evci et al., ICML 2020), SET (Mocanu et al., 2018) and a static random mask.
+
+    W_sparse = W * mask                                               forward
+    dL/dW    = dL/dW_sparse * mask                                    backward
+
+The masks are random at first and never grow larger. Every `every` steps, until the part `until` of the run, each layer
+gives up its k weakest weights and gains as many others:
+
+    k    = drop / 2 * (1 + cos(pi * step / end)) * active weights     end = until * steps of the run
+    grow   where the gradient of the current batch is largest (RigL), or at random (SET)
+
+All positions that are not kept may grow, just dropped ones too. A grown weight starts at 0 with momentum 0; one that is
+dropped and grown in the same step keeps both. RigL's change replaces the optimizer's step of that batch, which then
+does nothing; SET's does not need to, since it looks at no gradient.
+
+The paper's two allocations are allocation="uniform" with keep_dense=[st3.FIRST] and allocation="erk". Different from
+the authors' program: ties among weights go by position instead of a little noise; the replaced step counts as a step
+of the run. Gradients are those that reach `optimizer.step`: averaged over processes and micro-batches.
+"""
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from random import Random
+from typing import ClassVar, final
+
+import torch
+from torch import Tensor
+
+from ..core.masks import MaskView, Moment, exchange_weakest
+from ..core.method import METHODS, MaskMethod
+
+__all__ = ["SET", "RigL", "Static"]
+
+
+class _ConstantSparsity(MaskMethod):
+    """Random masks to begin with, of the same size from the first step to the last."""
+
+    usual_allocation: ClassVar[str] = "uniform"
+    usual_ramp: ClassVar[str] = "constant"
+    only_ramps: ClassVar[tuple[str, ...]] = ("constant",)
+    seed: int
+
+    @final
+    def first_masks(self, views: Sequence[MaskView], moment: Moment) -> Sequence[Tensor]:
+        return moment.largest(_random_scores(views, self.seed, 0), moment.target)
+
+
+@final
+@METHODS.register("rigl")
+@dataclass(frozen=True)
+class RigL(_ConstantSparsity):
+    """Constant sparsity; the weakest weights give way to those with the largest gradients."""
+
+    grows: ClassVar[bool] = True
+    replaces_step: ClassVar[bool] = True
+    every: int = 100  # steps between two changes
+    drop: float = 0.3  # part of the active weights, at first
+    until: float = 0.75  # part of the run
+    seed: int = 0  # of the first masks
+
+    def __post_init__(self) -> None:
+        _check(self.every, self.drop, self.until)
+
+    def is_due(self, moment: Moment) -> bool:
+        return moment.is_every(self.every) and moment.progress <= self.until and moment.progress < 1.0
+
+    def next_masks(self, views: Sequence[MaskView], moment: Moment) -> Sequence[Tensor]:
+        return _exchanged(views, self.drop, moment, self.until, [_gradient(view) for view in views])
+
+
+@final
+@METHODS.register("set")
+@dataclass(frozen=True)
+class SET(_ConstantSparsity):
+    """Constant sparsity; the weakest weights give way to random ones."""
+
+    every: int = 100
+    drop: float = 0.3
+    until: float = 0.75
+    seed: int = 0  # of the first masks, and of the random growth
+
+    def __post_init__(self) -> None:
+        _check(self.every, self.drop, self.until)
+
+    def is_due(self, moment: Moment) -> bool:
+        return moment.is_every(self.every) and moment.progress <= self.until and moment.progress < 1.0
+
+    def next_masks(self, views: Sequence[MaskView], moment: Moment) -> Sequence[Tensor]:
+        growth = _random_scores(views, self.seed, moment.step)
+        return _exchanged(views, self.drop, moment, self.until, growth)
+
+
+@final
+@METHODS.register("static")
+@dataclass(frozen=True)
+class Static(_ConstantSparsity):
+    """A random mask that never changes: what the others are compared with."""
+
+    seed: int = 0
+
+    def is_due(self, moment: Moment) -> bool:
+        return False
+
+    def next_masks(self, views: Sequence[MaskView], moment: Moment) -> Sequence[Tensor]:
+        return [view.mask for view in views]
+
+
+def _check(every: int, drop: float, until: float) -> None:
+    if every < 1:
+        raise ValueError(f"every must be at least 1 step, got {every}")
+    if not 0 < drop < 1:
+        raise ValueError(f"drop is a part of the active weights, above 0 and below 1, got {drop}")
+    if not 0 < until <= 1:
+        raise ValueError(f"until is a part of the run, above 0 and at most 1, got {until}")
+
+
+def _exchanged(
+    views: Sequence[MaskView], drop: float, moment: Moment, until: float, growth: Sequence[Tensor]
+) -> list[Tensor]:
+    part = drop / 2 * (1 + math.cos(math.pi * moment.progress / until))
+    counts = [int(part * int(view.mask.sum())) for view in views]
+    return [exchange_weakest(*each) for each in zip(views, counts, growth, strict=True)]
+
+
+def _gradient(view: MaskView) -> Tensor:
+    assert view.gradient is not None
+    return view.gradient.abs()
+
+
+def _random_scores(views: Sequence[MaskView], seed: int, step: int) -> list[Tensor]:
+    """Return a random score for every weight; the same in all processes, and apart from torch's own random numbers."""
+    generator = torch.Generator().manual_seed(Random(f"{seed} {step}").getrandbits(32))
+    return [
+        torch.rand(view.weight.shape, generator=generator).to(view.weight.device) + 2.0**-24 for view in views
+    ]

@@ -1,0 +1,41 @@
+"""Soft thresholding on a sparsity ramp, without straight-through gradients: "STR" in the ST-3 paper's CIFAR plots.
+
+    W_sparse = sign(W) * max(|W| - th, 0)                             forward
+    dL/dW    = dL/dW_sparse * [|W| > th]                              backward: what autograd makes of it
+
+The paper replaced STR's learned thresholds by ST-3's: one for all layers, at the sparsity that the cubic ramp asks for.
+A zeroed weight keeps its raw value and is moved by momentum and weight decay alone, so it returns only if these, or a
+falling threshold, bring it back.
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import final
+
+import torch
+from torch import Tensor
+
+from ..core.method import METHODS, ThresholdMethod
+from ..core.operators import soft
+from ..core.selection import Scalar
+
+__all__ = ["Soft"]
+
+
+@final
+@METHODS.register("soft")
+@dataclass(frozen=True)
+class Soft(ThresholdMethod):
+    """Soft thresholding without straight-through gradients: the "STR" of the paper's CIFAR plots."""
+
+    def sparse_weight(
+        self, raw: Tensor, threshold: Scalar, filter_means: Callable[[Tensor], Tensor], out: Tensor
+    ) -> Tensor | None:
+        soft(raw, threshold, out=out)
+        return None
+
+    def is_straight_through(self, sparsity: float) -> bool:
+        return False
+
+    def raw_gradient(self, grad: Tensor, active: Tensor, scale: Tensor | None, sparsity: float) -> Tensor:
+        return torch.where(active, grad, 0.0)

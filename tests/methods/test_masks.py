@@ -1,0 +1,343 @@
+"""Methods whose masks change: what is zeroed, what may return, and what is forgotten."""
+
+import copy
+import math
+
+import pytest
+import torch
+from tests.processes import on_ranks
+from torch import distributed as dist
+from torch import nn
+
+import st3
+
+STEPS = 40
+METHODS = {
+    "gmp": st3.GMP(),
+    "gmp-7": st3.GMP(every=7),
+    "rigl": st3.RigL(every=3),
+    "set": st3.SET(every=3),
+    "static": st3.Static(),
+    "granet": st3.GraNet(every=3),
+    "granet-sparse": st3.GraNet(every=3, initial=0.5),
+}
+every_method = pytest.mark.parametrize("name", METHODS)
+OPTIMIZERS = {
+    "sgd": lambda p: torch.optim.SGD(p, lr=0.05, momentum=0.9, weight_decay=1e-3),
+    "adamw": lambda p: torch.optim.AdamW(p, lr=0.01),
+}
+
+
+def network():
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Linear(20, 40), nn.ReLU(), nn.Linear(40, 30), nn.ReLU(), nn.Linear(30, 3))
+
+
+def start(name, optimizer="sgd", **choice):
+    model = network()
+    its_optimizer = OPTIMIZERS[optimizer](model.parameters())
+    settings = {"sparsity": 0.8, "total_steps": STEPS, "method": METHODS[name], **choice}
+    return model, its_optimizer, st3.sparsify(model, its_optimizer, **settings)
+
+
+def batch(step, size=32):
+    generator = torch.Generator().manual_seed(step)
+    x = torch.randn(size, 20, generator=generator)
+    return x, (x[:, 0] > 0).long() + (x[:, 1] > 0).long()
+
+
+def backward(model, step, part=slice(None)):
+    x, y = batch(step)
+    nn.functional.cross_entropy(model(x[part]), y[part]).backward()
+
+
+def learn(model, optimizer, steps):
+    for step in steps:
+        backward(model, step)
+        optimizer.step()
+        optimizer.zero_grad()
+
+
+def masks(sparsifier):
+    (optimizer,) = sparsifier.optimizers
+    return {x.name: optimizer.state[x.parameter]["active"].clone() for x in sparsifier.layers}
+
+
+def history(name, steps=STEPS, **choice):
+    """Train; yield the masks before and after each step."""
+    model, optimizer, sparsifier = start(name, **choice)
+    learn(model, optimizer, [0])
+    before = masks(sparsifier)
+    for step in range(1, steps):
+        learn(model, optimizer, [step])
+        after = masks(sparsifier)
+        yield step + 1, before, after, model, optimizer, sparsifier
+        before = after
+
+
+def test_a_gmp_weight_never_returns():
+    for _, before, after, *_ in history("gmp"):
+        assert not any(bool((after[layer] & ~before[layer]).any()) for layer in after)
+
+
+def test_gmp_takes_the_smallest_weights_of_all_layers():
+    _, _, sparsifier = start("gmp", ramp="constant", start=0)
+    kept = torch.cat([p.detach()[p != 0].abs() for p in (layer.parameter for layer in sparsifier.layers)])
+    whole = torch.cat([layer.weight.detach().flatten().abs() for layer in network()[::2]])
+    assert torch.equal(kept.sort().values, whole.sort().values[-len(kept) :])
+
+
+def test_gmp_prunes_at_its_steps_and_at_the_end_of_the_ramp_only():
+    moves = history("gmp-7", end=31, ramp="linear")
+    changed = [step for step, b, a, *_ in moves if any(bool((b[x] != a[x]).any()) for x in b)]
+    # 40 steps hold less than twenty times 7, so it prunes every other step.
+    assert changed == [*range(2, 31, 2), 31]
+
+
+@every_method
+def test_zeroed_weights_are_zero_and_so_is_their_momentum(name):
+    for _, _, after, model, optimizer, _ in history(name):
+        for layer, mask in after.items():
+            parameter = model.get_parameter(layer)
+            assert not parameter[~mask].any()
+            assert not optimizer.state[parameter]["momentum_buffer"][~mask].any()
+
+
+@pytest.mark.parametrize("name", ["rigl", "set", "static"])
+def test_every_layer_keeps_its_count_from_the_first_step_to_the_last(name):
+    weights = {"0.weight": 800, "2.weight": 1200, "4.weight": 90}
+    for allocation in ("uniform", "erk"):
+        counts = {
+            tuple(int(mask.sum()) for mask in after.values())
+            for _, _, after, *_ in history(name, allocation=allocation)
+        }
+        assert len(counts) == 1
+        assert sum(*counts) == 2090 - (math.floor(2089 * 0.8) + 1)
+        if allocation == "uniform":
+            assert [kept / n for kept, n in zip(*counts, weights.values(), strict=True)] == pytest.approx(
+                [0.2] * 3, abs=0.01
+            )
+
+
+def test_a_static_mask_is_static_and_random():
+    first = None
+    for _, before, after, *_ in history("static"):
+        first = first or before
+        assert all(torch.equal(first[layer], after[layer]) for layer in first)
+    _, _, other = start("static", method=st3.Static(seed=1))
+    assert (network()[0].weight != 0).all()
+    assert not torch.equal(other.layers[0].parameter != 0, first["0.weight"])
+
+
+def test_rigl_grows_where_the_gradient_is_largest_and_drops_the_smallest_weights():
+    model, optimizer, sparsifier = start("rigl", method=st3.RigL(every=2, drop=0.4))
+    learn(model, optimizer, [0])
+    before, weights = masks(sparsifier), {x.name: x.parameter.detach().clone() for x in sparsifier.layers}
+    backward(model, 1)
+    dense = {x.name: x.parameter.grad.clone() for x in sparsifier.layers}
+    assert all(bool(grad[~before[layer]].any()) for layer, grad in dense.items() if layer != "4.weight")
+    optimizer.step()
+    for layer, after in masks(sparsifier).items():
+        active = int(before[layer].sum())
+        count = int(0.2 * (1 + math.cos(math.pi * 2 / STEPS / 0.75)) * active)
+        order = weights[layer].abs().masked_fill(~before[layer], -1).flatten().argsort(descending=True)
+        kept = torch.zeros(before[layer].numel(), dtype=torch.bool)
+        kept[order[: active - count]] = True
+        grown = dense[layer].abs().flatten().masked_fill(kept, -1).argsort(descending=True)[:count]
+        expected = kept.clone()
+        expected[grown] = True
+        assert torch.equal(after.flatten(), expected)
+
+
+def test_a_step_in_which_rigl_changes_masks_moves_nothing_else():
+    model, optimizer, sparsifier = start("rigl", method=st3.RigL(every=2))
+    learn(model, optimizer, [0])
+    before, state = copy.deepcopy(model.state_dict()), copy.deepcopy(optimizer.state_dict())
+    old = masks(sparsifier)
+    backward(model, 1)
+    gradients = {name: p.grad.clone() for name, p in model.named_parameters()}
+    optimizer.step()
+    new = masks(sparsifier)
+    assert any(bool((old[layer] != new[layer]).any()) for layer in old)
+    for name, parameter in model.named_parameters():
+        stayed = (old[name] & new[name]) if name in old else torch.ones_like(parameter, dtype=torch.bool)
+        assert torch.equal(parameter, before[name] * stayed)
+    for (name, parameter), saved in zip(model.named_parameters(), state["state"].values(), strict=True):
+        stayed = (old[name] & new[name]) if name in old else torch.ones_like(parameter, dtype=torch.bool)
+        assert torch.equal(optimizer.state[parameter]["momentum_buffer"], saved["momentum_buffer"] * stayed)
+        assert parameter.grad is not None
+        if name not in old:
+            assert torch.equal(parameter.grad, gradients[name])
+    assert sparsifier.step == 2
+
+
+def test_grown_weights_start_from_zero_and_learn():
+    seen = 0
+    grown = {}
+    for step, before, after, model, *_ in history("rigl"):
+        for layer, positions in grown.items():
+            seen += int((model.get_parameter(layer)[positions] != 0).sum())
+        grown = {layer: after[layer] & ~before[layer] for layer in after} if step % 2 == 0 else {}
+        for layer, positions in grown.items():
+            assert not model.get_parameter(layer)[positions].any()
+    assert seen > 50
+
+
+def test_rigl_rests_after_its_time():
+    changed = [step for step, b, a, *_ in history("rigl") if any(bool((b[x] != a[x]).any()) for x in b)]
+    assert max(changed) <= 0.75 * STEPS
+    assert changed == [step for step in changed if step % 2 == 0]
+
+
+def test_set_draws_from_random_numbers_of_its_own():
+    model, optimizer, _ = start("set")
+    state = torch.get_rng_state()
+    learn(model, optimizer, range(STEPS))
+    st3.sparsify(
+        other := network(), OPTIMIZERS["sgd"](other.parameters()), sparsity=0.8, total_steps=9, method="set"
+    )
+    torch.manual_seed(0)
+    network()
+    assert torch.equal(torch.get_rng_state(), state)
+
+
+def test_granet_loses_weights_as_the_ramp_rises_and_keeps_exchanging_others():
+    zeros, revived = [], 0
+    for _, before, after, *_ in history("granet"):
+        zeros.append(sum(int((~mask).sum()) for mask in after.values()))
+        revived += sum(int((after[layer] & ~before[layer]).sum()) for layer in after)
+    assert zeros == sorted(zeros)
+    assert zeros[-1] == math.floor(2089 * 0.8) + 1
+    assert revived > 100
+
+
+def test_granet_may_begin_sparse():
+    _, _, sparsifier = start("granet-sparse", allocation="erk")
+    found = sum(int((layer.parameter == 0).sum()) for layer in sparsifier.layers)
+    assert found == math.floor(2089 * 0.5) + 1
+
+
+@every_method
+@pytest.mark.parametrize("optimizer", OPTIMIZERS)
+@pytest.mark.parametrize("cut", [1, 11, 12, 29])
+def test_it_resumes_bit_for_bit(name, optimizer, cut, tmp_path):
+    whole, its_optimizer, _ = start(name, optimizer)
+    learn(whole, its_optimizer, range(STEPS))
+    model, its_optimizer, _ = start(name, optimizer)
+    learn(model, its_optimizer, range(cut))
+    torch.save({"model": model.state_dict(), "optimizer": its_optimizer.state_dict()}, tmp_path / "c.pt")
+
+    saved = torch.load(tmp_path / "c.pt", weights_only=True)
+    model, its_optimizer, sparsifier = start(name, optimizer)
+    model.load_state_dict(saved["model"])
+    its_optimizer.load_state_dict(saved["optimizer"])
+    assert sparsifier.step == cut
+    learn(model, its_optimizer, range(cut, STEPS))
+    assert all(torch.equal(a, b) for a, b in zip(model.parameters(), whole.parameters(), strict=True))
+    sparsifier.finalize()
+
+
+@every_method
+def test_accumulated_gradients_count_as_one_step(name):
+    whole, optimizer, _ = start(name)
+    learn(whole, optimizer, range(STEPS))
+    parts, optimizer, sparsifier = start(name)
+    for step in range(STEPS):
+        for part in (slice(0, 16), slice(16, 32)):
+            x, y = batch(step)
+            (nn.functional.cross_entropy(parts(x[part]), y[part]) / 2).backward()
+        optimizer.step()
+        optimizer.zero_grad()
+    assert sparsifier.step == STEPS
+    for a, b in zip(parts.parameters(), whole.parameters(), strict=True):
+        torch.testing.assert_close(a, b, rtol=1e-3, atol=1e-4)
+
+
+@every_method
+@on_ranks(2)
+def test_two_processes_hold_the_same_masks_and_weights_as_one(name):
+    alone, optimizer, _ = start(name)
+    learn(alone, optimizer, range(STEPS))
+    wrapped = nn.parallel.DistributedDataParallel(network())
+    optimizer = OPTIMIZERS["sgd"](wrapped.parameters())
+    sparsifier = st3.sparsify(wrapped, optimizer, sparsity=0.8, total_steps=STEPS, method=METHODS[name])
+    mine = slice(16 * dist.get_rank(), 16 * dist.get_rank() + 16)
+    for step in range(STEPS):
+        backward(wrapped, step, mine)
+        optimizer.step()
+        optimizer.zero_grad()
+    for a, b in zip(wrapped.module.parameters(), alone.parameters(), strict=True):
+        torch.testing.assert_close(a, b, rtol=1e-3, atol=1e-4)
+        other = a.detach().clone()
+        dist.broadcast(other, src=0)
+        assert torch.equal(other, a)
+    sparsifier.finalize()
+
+
+@every_method
+def test_half_precision_weights_are_counted_exactly(name):
+    model = network().half()
+    optimizer = OPTIMIZERS["sgd"](model.parameters())
+    sparsifier = st3.sparsify(model, optimizer, sparsity=0.8, total_steps=STEPS, method=METHODS[name])
+    for step in range(STEPS):
+        x, y = batch(step)
+        nn.functional.cross_entropy(model(x.half()).float(), y).backward()
+        optimizer.step()
+        optimizer.zero_grad()
+    assert sum(int((~mask).sum()) for mask in masks(sparsifier).values()) == math.floor(2089 * 0.8) + 1
+    sparsifier.finalize()
+
+
+@every_method
+def test_frozen_masks_stay_frozen_when_resumed(name):
+    model, optimizer, sparsifier = start(name)
+    learn(model, optimizer, range(20))
+    sparsifier.freeze()
+    frozen = {layer.name: optimizer.state[layer.parameter]["mask"].clone() for layer in sparsifier.layers}
+    learn(model, optimizer, range(20, 24))
+    other, its_optimizer, its_sparsifier = start(name)
+    other.load_state_dict(model.state_dict())
+    its_optimizer.load_state_dict(optimizer.state_dict())
+    assert its_sparsifier.is_frozen
+    learn(other, its_optimizer, range(24, STEPS))
+    for layer in its_sparsifier.layers:
+        assert not layer.parameter[~frozen[layer.name]].any()
+        assert layer.parameter[frozen[layer.name]].any()
+
+
+@pytest.mark.parametrize("ramp", ["cubic", "linear", lambda step: 0.8])
+def test_a_ramp_is_refused_where_it_means_nothing(ramp):
+    with pytest.raises(ValueError, match="RigL keeps one sparsity from the first step to the last, so ramp="):
+        start("rigl", ramp=ramp)
+
+
+@pytest.mark.parametrize(
+    ("make", "complaint"),
+    [
+        (lambda: st3.GMP(every=0), "every must be at least 1 step, got 0"),
+        (lambda: st3.RigL(drop=1.0), "drop is a part of the active weights, above 0 and below 1, got 1.0"),
+        (lambda: st3.SET(until=0), "until is a part of the run, above 0 and at most 1, got 0"),
+        (lambda: st3.GraNet(exchange=2), "exchange is a part of the active weights"),
+        (lambda: st3.GraNet(initial=1.0), "initial is a sparsity, at least 0 and below 1, got 1.0"),
+    ],
+)
+def test_settings_that_make_no_sense_are_refused(make, complaint):
+    with pytest.raises(ValueError) as error:
+        make()
+    assert complaint in str(error.value)
+
+
+@on_ranks(2)
+def test_methods_that_exchange_weights_within_a_layer_refuse_sharded_ones():
+    from torch.distributed.fsdp import fully_shard
+
+    model = fully_shard(network())
+    optimizer = OPTIMIZERS["sgd"](model.parameters())
+    with pytest.raises(ValueError, match="RigL exchanges weights within a layer, which must be whole"):
+        st3.sparsify(model, optimizer, sparsity=0.8, total_steps=STEPS, method="rigl")
+    sparsifier = st3.sparsify(model, optimizer, sparsity=0.8, total_steps=STEPS, method="gmp")
+    for step in range(STEPS):
+        backward(model, step)
+        optimizer.step()
+        optimizer.zero_grad()
+    sparsifier.finalize()
