@@ -4,6 +4,8 @@ import json
 
 import pytest
 
+from st3.core.method import METHODS
+
 ESCAPE = "\x1b"
 RUN = ("train", "--epochs", "1", "--no-dense-twin")
 
@@ -232,7 +234,7 @@ def test_faults_are_told_when_a_run_is_resumed(st3, finished):
     assert answer.stderr.splitlines()[1:] == [
         "  unknown key 'machin.threads'; did you mean 'machine.threads'? (known: data, model, sparse, recipe, seeds, "
         "machine, dense_twin, name, epochs, batch_size, clip_norm, label_smoothing, optimizer, rate, ramp)",
-        "  unknown method 'st4'; did you mean 'st3'? (known: feather, st3)",
+        f"  unknown method 'st4'; did you mean 'st3'? (known: {', '.join(METHODS)})",
     ]
 
 

@@ -357,3 +357,10 @@ def test_a_signal_to_the_whole_group_spares_the_workers_until_all_is_saved(whole
     assert "after step 25; everything is saved" in done.stdout
     train(spec(), folder, resume=True)
     assert same_weights(folder, whole)
+
+
+def test_what_the_sparsifier_would_refuse_is_refused_before_the_twin_is_trained(tmp_path):
+    asked = spec(dense_twin=True, changes={"sparse.exclude": ["convolution*"]})
+    with pytest.raises((ValueError, LookupError), match="convolution"):
+        train(asked, tmp_path / "run")
+    assert not (tmp_path / "run").exists()

@@ -38,7 +38,9 @@ Sparsity = Annotated[
 ]
 Allocation = Annotated[
     str | None,
-    _option(WHAT, "How layers share the sparsity (usual: global).", "--allocation", metavar="NAME"),
+    _option(
+        WHAT, "How layers share the sparsity (usual: what suits the method).", "--allocation", metavar="NAME"
+    ),
 ]
 DenseTwin = Annotated[
     bool | None,

@@ -31,9 +31,12 @@ def _sparse(spec: Spec) -> str:
     sparse, ramp = spec.sparse, spec.recipe.ramp
     if sparse.is_dense:
         return "no, dense"
+    times = (
+        "" if sparse.ramp == "constant" else f" ramp from epoch {_epoch(ramp.start)} to {_epoch(ramp.end)}"
+    )
     text = (
         f"{_with(sparse.method, sparse.arguments)}, sparsity {sparse.sparsity:g}, allocation {sparse.allocation}, "
-        f"{sparse.ramp} ramp from epoch {_epoch(ramp.start)} to {_epoch(ramp.end)}"
+        f"{sparse.ramp}{times}"
     )
     for name, layers in (("excluded", sparse.exclude), ("kept dense", sparse.keep_dense)):
         text += f", {name}: {' '.join(layers)}" if layers else ""

@@ -111,6 +111,7 @@ def build_sparsifier(
     if sparse.is_dense:
         return None
     ends = {"first": FIRST, "last": LAST}
+    method = build_method(sparse)
     return sparsify(
         model,
         optimizer,
@@ -118,9 +119,9 @@ def build_sparsifier(
         total_steps=recipe.epochs * steps_per_epoch,
         start=round(recipe.ramp.start * steps_per_epoch),
         end=round(recipe.ramp.end * steps_per_epoch),
-        method=build_method(sparse),
+        method=method,
         allocation=sparse.allocation,
-        ramp=sparse.ramp,
+        ramp=None if sparse.ramp == method.usual_ramp else sparse.ramp,  # its own begins when the method says
         exclude=list(sparse.exclude),
         keep_dense=[ends.get(name, name) for name in sparse.keep_dense],
         min_weights=sparse.min_weights,

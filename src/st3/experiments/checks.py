@@ -57,6 +57,12 @@ def contradictions(spec: "Spec") -> list[str]:
         faults.append(f"method 'dense' with sparsity {spec.sparse.sparsity:g}: leave one of them out")
     if spec.sparse.is_dense and spec.dense_twin:
         faults.append("method 'dense' needs no dense twin")
+    if not spec.sparse.is_dense and spec.sparse.method in METHODS:
+        ramps = METHODS[spec.sparse.method]().only_ramps
+        if ramps and spec.sparse.ramp not in ramps:
+            faults.append(
+                f"method {spec.sparse.method!r} keeps one sparsity all along: no ramp {spec.sparse.ramp!r}"
+            )
     if spec.machine.precision == "float16" and spec.machine.device == "cpu":
         faults.append("precision float16 needs a CUDA device; on a CPU use bfloat16")
     if spec.data.name == "digits" and (fault := needless(spec.data.dir, spec.data.download)):

@@ -72,11 +72,22 @@ def train(
         if model is None:
             model = build_model(spec.model, len(splits.classes), splits.shape[0])
         check_scores(model, spec.model.name, splits)
+        _rehearse(spec, model, splits)
         with claimed(spec, folder, resume, process), StopWish() as wish:
             around = _Around(process, splits, listeners, keep, minutes, wish)
             if spec.dense_twin:
                 _run(spec.twin(), folder / "dense", copy.deepcopy(model), around)
             return _run(spec, folder, model, around)
+
+
+def _rehearse(spec: Spec, model: nn.Module, splits: Splits) -> None:
+    """Raise now what attaching the sparsifier would raise after the dense twin has been trained."""
+    twin = copy.deepcopy(model)
+    optimizer = build_optimizer(twin, spec.recipe.optimizer, spec.sparse.sparsity)
+    batches = -(-len(splits.train) // spec.recipe.batch_size)
+    sparsifier = build_sparsifier(spec, twin, optimizer, batches)
+    if sparsifier is not None:
+        sparsifier.detach()
 
 
 def _check_device(spec: Spec, process: Process) -> None:

@@ -7,6 +7,7 @@ from typing import Annotated, Any
 
 from pydantic import AfterValidator, Field, NonNegativeInt, PositiveInt
 
+from ..core.method import METHODS
 from ..training.job import Precision
 from ..training.recipe import Recipe, load_recipe
 from ..training.sections import Section, SettingsError, validate
@@ -189,6 +190,10 @@ def _fill_in(values: dict[str, Any]) -> str:
     usual_model, recipe = USUAL.get(str(name), ("resnet20", "cifar"))
     is_dense = sparse.get("method") == DENSE
     model.setdefault("name", usual_model)
+    method = sparse.get("method", "st3")
+    if isinstance(method, str) and method in METHODS:
+        sparse.setdefault("allocation", METHODS[method]().usual_allocation)
+        sparse.setdefault("ramp", METHODS[method]().usual_ramp)
     if is_dense:
         sparse.setdefault("sparsity", 0.0)
     if values["dense_twin"] is None:

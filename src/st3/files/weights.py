@@ -35,8 +35,8 @@ def write_weights(path: Path, weights: Mapping[str, Tensor], metadata: Mapping[s
     write_whole(path, lambda file: file.write(content))
 
 
-def read_weights(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
-    """Return the weights and the metadata of a safetensors file, ours or another's (then without metadata)."""
+def read_weights(path: Path) -> tuple[dict[str, Tensor], Any]:
+    """Return the weights and the metadata of a safetensors file, ours or another's (then usually an empty table)."""
     from safetensors import SafetensorError, safe_open
 
     if not path.is_file():
@@ -45,6 +45,9 @@ def read_weights(path: Path) -> tuple[dict[str, Tensor], dict[str, Any]]:
         with safe_open(path, framework="pt") as file:
             metadata = (file.metadata() or {}).get(KEY, "{}")
             weights = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - not a dictionary
-        return weights, json.loads(metadata)
-    except (SafetensorError, json.JSONDecodeError, OSError) as error:
+    except (SafetensorError, OSError) as error:
         raise WeightsError(f"{path} is no safetensors file, or a damaged one ({error})") from None
+    try:
+        return weights, json.loads(metadata)
+    except ValueError:
+        return weights, metadata  # somebody else's idea of our key: whoever asks is told

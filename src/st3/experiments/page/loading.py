@@ -1,6 +1,5 @@
 """How to go on from a run: load its model, evaluate it, continue it."""
 
-import inspect
 import json
 import shlex
 import sys
@@ -8,6 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from ...models import MODELS
+from ..arguments import handed_over
 from ..results import Run
 
 __all__ = ["commands", "load_code", "model_file"]
@@ -49,13 +49,11 @@ def _arguments(run: Run, weights: str) -> dict[str, Any]:
     """The spec holds what the user asked for; the file also what follows from the data: classes and channels."""
     model = run.spec.get("model")
     asked = model.get("arguments") if isinstance(model, dict) else None
-    given = {**_from_data(weights), **(asked if isinstance(asked, dict) else {})}
-    make = _function(run.model)
-    if make is None:
-        return given
-    takes = inspect.signature(make).parameters
-    takes_all = any(p.kind is p.VAR_KEYWORD for p in takes.values())
-    return {name: value for name, value in given.items() if takes_all or name in takes}
+    arguments = asked if isinstance(asked, dict) else {}
+    numbers, make = _from_data(weights), _function(run.model)
+    if make is None or not {"classes", "channels"} <= numbers.keys():
+        return {**numbers, **arguments}
+    return handed_over(make, arguments, numbers["classes"], numbers["channels"])
 
 
 def _function(name: str) -> Callable[..., Any] | None:

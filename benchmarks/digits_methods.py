@@ -1,0 +1,66 @@
+"""Every method on the 8x8 digits: test accuracy at two sparsities, several seeds, beside the dense network.
+
+    python benchmarks/digits_methods.py --folder runs/digits-methods --output results/digits-methods.json
+
+The recipe is `digits` (30 epochs) for all of them. A run that is interrupted goes on where it was.
+"""
+
+import argparse
+import warnings
+from pathlib import Path
+from statistics import mean, stdev
+from typing import Any
+
+from timing import record
+
+import st3
+from st3.core.method import METHODS
+from st3.experiments.run import train
+from st3.experiments.spec import compose
+
+# name -> what `compose` is told; every registered method, and choices of theirs that papers use
+CHOICES: dict[str, dict[str, Any]] = {name: {"method": name} for name in METHODS} | {
+    "st3, sigma": {"method": "st3", "allocation": "sigma"},
+    "rigl, erk": {"method": "rigl", "allocation": "erk"},
+    "hard, straight-through": {"method": "st3", "arguments": {"soft": False, "rescale": False}},
+}
+
+
+def accuracies(
+    name: str, sparse: dict[str, Any], folder: Path, seeds: int, epochs: int | None
+) -> list[float]:
+    found = []
+    for seed in range(seeds):
+        place = folder / f"{name.replace(', ', '-')}-{sparse['sparsity']}-seed{seed}"
+        settings = {"seeds": {"init": seed, "data": seed}, "machine": {"device": "cpu"}, "dense_twin": False}
+        summary = train(compose(sparse=sparse, epochs=epochs, **settings), place, resume=place.exists())
+        found.append(summary["test"]["accuracy"])
+    return found
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--folder", type=Path, default=Path("runs/digits-methods"))
+    parser.add_argument("--sparsity", type=float, nargs="+", default=[0.9, 0.98])
+    parser.add_argument("--rounds", type=int, default=3, help="seeds (default 3)")
+    parser.add_argument("--epochs", type=int, help="default: the recipe's 30")
+    parser.add_argument("--output", help="write the rows to this JSON file")
+    given = parser.parse_args()
+    warnings.simplefilter("ignore", st3.LayerCollapseWarning)
+    cases = [("dense", {"method": "dense", "sparsity": 0.0})]
+    cases += [(name, {**sparse, "sparsity": s}) for s in given.sparsity for name, sparse in CHOICES.items()]
+    rows = []
+    for name, sparse in cases:
+        found = accuracies(name, sparse, given.folder, given.rounds, given.epochs)
+        spread = stdev(found) if len(found) > 1 else 0.0
+        row = {"method": name, "sparsity": sparse["sparsity"], "test accuracy": round(mean(found), 4)}
+        rows.append(row | {"standard deviation": round(spread, 4), "seeds": found})
+        print(row, flush=True)
+    spec = {"data": "digits", "recipe": "digits", "epochs": given.epochs or 30, "seeds": given.rounds}
+    record(given.output, spec, rows)
+
+
+if __name__ == "__main__":
+    main()
