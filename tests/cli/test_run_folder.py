@@ -28,7 +28,8 @@ def test_a_name_that_is_taken_gets_a_number(tmp_path):
         folder.mkdir()
 
 
-def test_runs_nearby_are_named_the_likeliest_first(tmp_path):
+def test_runs_nearby_are_named_the_likeliest_first(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
     for name in ("first", "second", "no_run"):
         (tmp_path / name).mkdir()
     for name in ("first", "second"):

@@ -219,7 +219,7 @@ def test_granet_may_begin_sparse():
 
 @every_method
 @pytest.mark.parametrize("optimizer", OPTIMIZERS)
-@pytest.mark.parametrize("cut", [1, 11, 12, 29])
+@pytest.mark.parametrize("cut", [1, 12])
 def test_it_resumes_bit_for_bit(name, optimizer, cut, tmp_path):
     whole, its_optimizer, _ = start(name, optimizer)
     learn(whole, its_optimizer, range(STEPS))

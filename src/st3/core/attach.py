@@ -2,19 +2,19 @@
 
 import weakref
 from collections.abc import Mapping, Sequence
-from numbers import Integral, Real
 
 import torch
 from torch import nn
 from torch.optim import Optimizer
 
 from .allocations import ALLOCATIONS, Allocation
+from .choices import check_count, check_ramp_fits, check_sparsity, resolve_allocation, resolve_method
 from .conductor import Conductor
 from .errors import Faults
 from .exchange import Exchange
 from .inspection import CollapseWatch, count_all, require_numbers
 from .layers import Layers, find_layers
-from .method import METHODS, FixedMask, MaskMethod, Method, ThresholdMethod
+from .method import FixedMask, MaskMethod, Method
 from .patterns import Patterns
 from .plan import Plan
 from .ramps import Constant, Ramp, check_ramp, resolve_ramp, step_of
@@ -79,21 +79,21 @@ def sparsify(
     """
     _check_model(model)
     faults = Faults()
-    faults.check(_check_sparsity, sparsity, "sparsity")
+    faults.check(check_sparsity, sparsity, "sparsity")
     if not isinstance(layer_sparsity, Mapping | None):
         faults.found.append(
             TypeError(f"layer_sparsity takes a dict of names and sparsities, got {layer_sparsity!r}")
         )
         layer_sparsity = None
     for name, own in (layer_sparsity or {}).items():
-        faults.check(_check_sparsity, own, f"layer_sparsity[{name!r}]", ramped=bool(sparsity))
-    faults.check(_check_count, total_steps, "total_steps", least=1)
-    faults.check(_check_count, min_weights, "min_weights", least=0)
+        faults.check(check_sparsity, own, f"layer_sparsity[{name!r}]", ramped=bool(sparsity))
+    faults.check(check_count, total_steps, "total_steps", least=1)
+    faults.check(check_count, min_weights, "min_weights", least=0)
     steps = total_steps if not faults.found else 1
     first, last = faults.check(step_of, start, steps, "start"), faults.check(step_of, end, steps, "end")
-    the_method = faults.check(_method, method)
+    the_method = faults.check(resolve_method, method)
     if the_method is not None:
-        faults.check(_check_ramp_fits, the_method, ramp)
+        faults.check(check_ramp_fits, the_method, ramp)
         if the_method.only_ramps == ("constant",) or (ramp is None and the_method.usual_ramp == "constant"):
             first = 0  # sparse from before the first step
         ramp = the_method.usual_ramp if ramp is None else ramp
@@ -105,7 +105,7 @@ def sparsify(
         ramp = faults.check(
             resolve_ramp, ramp, sparsity=sparsity, start=first, end=last, total_steps=total_steps
         )
-    the_allocation = faults.check(_allocation, allocation)
+    the_allocation = faults.check(resolve_allocation, allocation)
     optimizers = faults.check(_optimizers, optimizer)
     reshard(model)
     layers = faults.check(
@@ -217,51 +217,6 @@ def _owners(layers: Layers, optimizers: list[Optimizer]) -> dict[str, Optimizer]
 def _check_model(model: nn.Module) -> None:
     if not isinstance(model, nn.Module):
         raise TypeError(f"the first argument must be the model, an nn.Module, got {type(model).__name__}")
-
-
-def _check_sparsity(sparsity: float, name: str, *, ramped: bool = True) -> None:
-    if isinstance(sparsity, bool) or not isinstance(sparsity, Real):
-        raise TypeError(f"{name} must be a number from 0 up to 1, got {sparsity!r}")
-    if not 0.0 <= sparsity < 1.0:
-        percentage = f" (a percentage? try {sparsity / 100:g})" if 1.0 < sparsity < 100.0 else ""
-        raise ValueError(f"{name} must be at least 0 and below 1, got {sparsity!r}{percentage}")
-    if not ramped:
-        raise ValueError(f"{name} has no ramp to follow with sparsity=0: include that layer alone instead")
-
-
-def _check_count(number: int, name: str, *, least: int) -> None:
-    if isinstance(number, bool) or not isinstance(number, Integral) or number < least:
-        raise ValueError(f"{name} must be a whole number of at least {least}, got {number!r}")
-
-
-def _allocation(allocation: str | Allocation) -> Allocation:
-    if isinstance(allocation, str):
-        return ALLOCATIONS[allocation]()
-    if isinstance(allocation, type) or not callable(allocation):
-        raise TypeError(
-            f"allocation must be a name ({', '.join(ALLOCATIONS)}) or an allocation object such as st3.Sigma(), "
-            f"got {allocation!r}"
-        )
-    return allocation
-
-
-def _method(method: str | Method) -> Method:
-    if isinstance(method, str):
-        return METHODS[method]()
-    if not isinstance(method, ThresholdMethod | MaskMethod | FixedMask):
-        raise TypeError(
-            f"method must be a name ({', '.join(METHODS)}) or an object such as st3.ST3(), got {method!r}"
-        )
-    return method
-
-
-def _check_ramp_fits(method: Method, ramp: str | Ramp | None) -> None:
-    if ramp is None or not method.only_ramps or ramp in method.only_ramps:
-        return
-    raise ValueError(
-        f"{type(method).__name__} keeps one sparsity from the first step to the last, so ramp={ramp!r} means nothing "
-        f"to it: leave ramp out, or take a gradual method such as 'gmp' or 'granet'"
-    )
 
 
 def _refuse_sharded_growth(layers: Layers, method: Method) -> None:
