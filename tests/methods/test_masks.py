@@ -171,6 +171,25 @@ def test_a_step_in_which_rigl_changes_masks_moves_nothing_else():
     assert sparsifier.step == 2
 
 
+def test_a_step_that_fails_leaves_no_old_gradients_for_the_next():
+    model, optimizer, _ = start("rigl", method=st3.RigL(every=2))
+    learn(model, optimizer, [0])
+    backward(model, 1)
+
+    def fail(*_):
+        handle.remove()
+        raise MemoryError
+
+    handle = optimizer.register_step_pre_hook(fail)  # after ours, which has withheld the gradients
+    with pytest.raises(MemoryError):
+        optimizer.step()
+    model.zero_grad()
+    backward(model, 2)
+    bias = model[0].bias.grad.clone()
+    optimizer.step()
+    assert torch.equal(model[0].bias.grad, bias)
+
+
 def test_grown_weights_start_from_zero_and_learn():
     seen = 0
     grown = {}

@@ -56,6 +56,7 @@ class MaskChanges:
     @torch.no_grad()
     def before_step(self, optimizer: Optimizer, step: int) -> None:
         """Set the dense gradients aside, if masks will change by them in the step of that number."""
+        self._withheld = []  # of a step that an exception ended: its gradients are not this one's
         if not self.are_by_gradient(step):
             return
         assert self._method is not None

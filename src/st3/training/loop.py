@@ -29,9 +29,8 @@ def fit(
             size = job.train.size(progress.batch)
             scores = job.scores(pictures)
             loss = job.summed_loss(scores, labels, recipe.label_smoothing)
-            job.scaler.scale(
-                loss * (job.process.ranks / size)
-            ).backward()  # processes average their gradients
+            share = job.process.ranks / size  # of the sum, since processes average their gradients
+            job.scaler.scale(loss * share).backward()
             norm = job.update()
             progress.count(loss, scores, labels, norm)
             progress.seconds = time.perf_counter() - began
