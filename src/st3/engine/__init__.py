@@ -1,0 +1,1 @@
+"""Sparse inference on the CPU: a finished sparse network, compiled so that its zeros cost nothing."""
