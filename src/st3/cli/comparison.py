@@ -5,9 +5,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from ..tables import text_table
+from ..tables import size_text, text_table
 
-__all__ = ["closing_words", "comparison_table", "size_text"]
+__all__ = ["closing_words", "comparison_table"]
 
 Summary = Mapping[str, Any]
 
@@ -37,18 +37,6 @@ def _cells(summary: Summary) -> dict[str, str]:
 
 def _count(number: int | None) -> str:
     return "-" if number is None else f"{number:,}"
-
-
-def size_text(count: int) -> str:
-    """Return so many bytes as text.
-
-    >>> size_text(999), size_text(98304), size_text(25_600_000)
-    ('999 B', '98.3 kB', '25.6 MB')
-    """
-    if count < 1000:
-        return f"{count} B"
-    power = min((len(str(count)) - 1) // 3, 3)
-    return f"{count / 1000**power:.1f} {' kMG'[power]}B"
 
 
 def closing_words(summary: Summary, folder: Path, dense: Summary | None = None) -> str:

@@ -7,8 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ..tables import text_table
-from .comparison import size_text
+from ..tables import size_text, text_table
 from .faults import Debug
 
 if TYPE_CHECKING:

@@ -3,7 +3,6 @@
 import pickle
 import warnings
 import zipfile
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -11,6 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from ..files.fit import disagreements
 from ..files.weights import WeightsError, read_weights
 from .about import understood
 from .messages import passed_on
@@ -19,7 +19,6 @@ from .spec import DataSpec, ModelSpec, Spec, read_spec
 
 __all__ = ["StoredModel", "load_into", "read_stored_model"]
 
-MOST = 3  # names of a kind in one sentence
 NESTED = ("state_dict", "model")  # where other programs' checkpoints keep the weights
 
 
@@ -90,33 +89,15 @@ def load_into(model: nn.Module, stored: StoredModel, name: str) -> nn.Module:
     try:
         model.load_state_dict(stored.weights)
     except RuntimeError as error:
-        faults = _disagreements(model.state_dict(), stored.weights) or [passed_on(error)]
+        wanted, found = (
+            {name: tensor.shape for name, tensor in tensors.items()}
+            for tensors in (model.state_dict(), stored.weights)
+        )
+        faults = disagreements(wanted, found) or [passed_on(error)]
         raise WeightsError(
             f"the weights in {stored.path} are not those of model {name!r}: {'; '.join(faults)}"
         ) from None
     return model.eval()
-
-
-def _disagreements(wanted: Mapping[str, Tensor], found: Mapping[str, Tensor]) -> list[str]:
-    kinds = {
-        "missing": [name for name in wanted if name not in found],
-        "not of the model": [name for name in found if name not in wanted],
-        "of another shape": [
-            f"{name} ({_text(found[name].shape)}, not {_text(tensor.shape)})"
-            for name, tensor in wanted.items()
-            if name in found and found[name].shape != tensor.shape
-        ],
-    }
-    return [f"{kind}: {_some(names)}" for kind, names in kinds.items() if names]
-
-
-def _some(names: Sequence[str]) -> str:
-    more = f" and {len(names) - MOST:,} more" if len(names) > MOST else ""
-    return ", ".join(names[:MOST]) + more
-
-
-def _text(shape: Sequence[int]) -> str:
-    return "x".join(map(str, shape)) or "one number"
 
 
 def _read_safetensors(path: Path, spec: Spec | None = None) -> StoredModel:
