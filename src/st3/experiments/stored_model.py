@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from ..files.fit import disagreements
+from ..files.loading import is_sparse_file, read_sparse
 from ..files.weights import WeightsError, read_weights
 from .about import understood
 from .messages import passed_on
@@ -30,6 +31,7 @@ class StoredModel:
     weights: dict[str, Tensor]
     about: dict[str, Any]  # the metadata that a run writes into the file; empty for other files
     spec: Spec | None = None  # of the run, if a run was named
+    is_sparse: bool = False  # whether it is a file of save_sparse
 
     @property
     def model(self) -> ModelSpec | None:
@@ -67,7 +69,7 @@ class StoredModel:
 
 
 def read_stored_model(path: Path) -> StoredModel:
-    """Read the model of a run (its folder), a safetensors file, or a state_dict that torch has saved."""
+    """Read the model of a run (its folder), a safetensors file (plain or sparse), or a state_dict saved by torch."""
     if path.is_dir():
         run = Run.open(path)
         file = path / "model.safetensors"
@@ -101,14 +103,15 @@ def load_into(model: nn.Module, stored: StoredModel, name: str) -> nn.Module:
 
 
 def _read_safetensors(path: Path, spec: Spec | None = None) -> StoredModel:
-    weights, metadata = read_weights(path)
+    is_sparse = is_sparse_file(path)
+    weights, metadata = read_sparse(path) if is_sparse else read_weights(path)
     about, strange = understood(metadata)
     if strange:
         warnings.warn(
             f"the metadata in {path} are not what st3 writes ({'; '.join(strange)}): these are left aside",
             stacklevel=2,
         )
-    return StoredModel(path, weights, about, spec)
+    return StoredModel(path, weights, about, spec, is_sparse)
 
 
 def _read_state_dict(path: Path) -> dict[str, Tensor]:

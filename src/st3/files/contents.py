@@ -4,8 +4,8 @@
 
 A dense tensor's entry is {"checksum": ...}, with its dtype if it was narrowed. A sparse one's has coding ("rice"),
 shape, dtype, count (of values), block and, if there are any, negative_zeros and signs_block. A checksum is the BLAKE2b
-hash, 8 bytes in hexadecimal, of the type, shape and bytes of each stored part; another one guards this text itself. They
-find damage. They do not stop somebody who computes new ones: so all numbers are checked, whatever the checksums say.
+hash, 8 bytes in hexadecimal, of the entry and of the type, shape and bytes of each stored part; another one guards this
+text itself. They find damage. They do not stop somebody who computes new ones: so all numbers are checked as well.
 """
 
 import hashlib
@@ -32,6 +32,7 @@ MOST = 1 << 62  # bytes of one tensor: torch counts no further
 class Entry:
     """What is known of a tensor before its parts are read."""
 
+    facts: dict[str, Any]  # all of it but the checksum
     checksum: str
     dtype: torch.dtype | None = None  # None: that of what is stored
     shape: tuple[int, ...] | None = None  # None: stored dense, and the file's own header has its shape
@@ -105,9 +106,9 @@ class Contents:
         return contents
 
 
-def checksum(parts: Iterable[Tensor]) -> str:
-    """Return the hash of the types, shapes and bytes of some tensors, which must be contiguous and on the CPU."""
-    pieces: list[Any] = []
+def checksum(facts: Mapping[str, Any], parts: Iterable[Tensor]) -> str:
+    """Return the hash of an entry and of its tensors, which must be contiguous and on the CPU."""
+    pieces: list[Any] = [json.dumps(facts, sort_keys=True).encode()]
     for part in parts:
         pieces += [f"{part.dtype}{tuple(part.shape)};".encode(), part.reshape(-1).view(torch.uint8).numpy()]
     return _hash(pieces)
@@ -115,22 +116,22 @@ def checksum(parts: Iterable[Tensor]) -> str:
 
 def dense_entry(stored: Tensor, dtype: torch.dtype) -> dict[str, Any]:
     """Return the entry of a dense tensor that has this type when it is loaded."""
-    narrow = {} if stored.dtype == dtype else {"dtype": _name(dtype)}
-    return {**narrow, "checksum": checksum([stored])}
+    facts = {} if stored.dtype == dtype else {"dtype": _name(dtype)}
+    return {**facts, "checksum": checksum(facts, [stored])}
 
 
 def sparse_entry(packed: Packed, dtype: torch.dtype) -> dict[str, Any]:
     """Return the entry of a sparse tensor that has this type when it is loaded."""
     signs = {"negative_zeros": packed.negative_zeros, "signs_block": packed.signs_block}
-    return {
+    facts = {
         "coding": "rice",
         "shape": list(packed.shape),
         "dtype": _name(dtype),
         "count": packed.values.numel(),
         "block": packed.block,
         **(signs if packed.signs is not None else {}),
-        "checksum": checksum(packed.parts.values()),
     }
+    return {**facts, "checksum": checksum(facts, packed.parts.values())}
 
 
 def _hash(pieces: Iterable[Any]) -> str:
@@ -147,11 +148,12 @@ def _name(dtype: torch.dtype) -> str:
 def _entry(name: str, found: Any) -> Entry:
     if not isinstance(found, dict) or not isinstance(found.get("checksum"), str):
         raise ValueError(f"{name} has no checksum")
+    facts = {key: value for key, value in found.items() if key != "checksum"}
     coding, dtype = found.get("coding", "dense"), DTYPES.get(str(found.get("dtype")))
     if coding not in ("dense", "rice") or (dtype is None and (coding == "rice" or "dtype" in found)):
         raise ValueError(f"{name} has coding {coding!r} and type {found.get('dtype')!r}: not known here")
     if coding == "dense":
-        return Entry(found["checksum"], dtype)
+        return Entry(facts, found["checksum"], dtype)
     shape = found.get("shape")
     if not isinstance(shape, list) or not all(map(_is_count, shape)) or 8 * prod(shape) > MOST:
         raise ValueError(f"{name} has the shape {shape}, which is none")
@@ -161,7 +163,7 @@ def _entry(name: str, found: Any) -> Entry:
         shape
     ):
         raise ValueError(f"{name} has {numbers['count']} values of {prod(shape):,}, which cannot be")
-    return Entry(found["checksum"], dtype, tuple(shape), **numbers)
+    return Entry(facts, found["checksum"], dtype, tuple(shape), **numbers)
 
 
 def _is_count(number: Any) -> bool:

@@ -112,7 +112,7 @@ class _SparseFile:
 
     def tensor(self, name: str, entry: Entry) -> Tensor:
         parts = [self.file.get_tensor(f"{name}{part}") for part in entry.part_names]
-        if checksum(parts) != entry.checksum:
+        if checksum(entry.facts, parts) != entry.checksum:
             raise SparseFileError(
                 f"{self.path} is damaged: {name} has another checksum than when it was saved"
             )

@@ -2,9 +2,12 @@
 
 from dataclasses import dataclass
 
+import torch
+from torch import Tensor
+
 from ..tables import size_text, text_table
 
-__all__ = ["SparseSize"]
+__all__ = ["SparseSize", "count_zeros"]
 
 
 @dataclass(frozen=True)
@@ -70,3 +73,11 @@ class SparseSize:
         if 50 * self.sign_bytes > self.file_bytes:
             signs = f"; {size_text(self.sign_bytes)} of it are signs of negative zeros: weight.add_(0.0) removes them"
         return f"{share[0].upper()}{share[1:]}; the file is {self.ratio:.1f} times smaller than all numbers{signs}."
+
+
+def count_zeros(tensor: Tensor) -> int:
+    """Return how many numbers of a tensor are zero, of whatever type."""
+    try:
+        return tensor.numel() - int(torch.count_nonzero(tensor))
+    except RuntimeError:  # torch cannot count in some of its types, such as eight-bit floats
+        return tensor.numel() - int(torch.count_nonzero(tensor.double()))

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from ..core.layers import unwrap
 from .contents import Contents, dense_entry, sparse_entry
 from .packing import DTYPES, PARTS, Packed, narrowed, pack
-from .size import SparseSize
+from .size import SparseSize, count_zeros
 from .weights import KEY, WeightsError, import_safetensors
 from .whole import write_whole
 
@@ -40,9 +40,14 @@ def save_sparse(
     return size
 
 
-def sparse_size(model: nn.Module | Mapping[str, Tensor], *, values: Values = "same") -> SparseSize:
+def sparse_size(
+    model: nn.Module | Mapping[str, Tensor],
+    *,
+    values: Values = "same",
+    metadata: Mapping[str, Any] | None = None,
+) -> SparseSize:
     """Return how large the file would be."""
-    return _content(model, values, None)[1]
+    return _content(model, values, metadata)[1]
 
 
 def _content(
@@ -85,19 +90,13 @@ def _size(
         position_bound=sum(packed.position_bound for packed in sparse),
         value_bytes=sum(map(_bytes, stored.values())) - positions,
         numbers=sum(tensor.numel() for tensor in weights.values()),
-        zeros=sum(map(_zeros, weights.values())),
+        zeros=sum(map(count_zeros, weights.values())),
         sign_bytes=sum(packed.signs.numel() for packed in sparse if packed.signs is not None),
     )
 
 
 def _bytes(tensor: Tensor) -> int:
     return tensor.numel() * tensor.element_size()
-
-
-def _zeros(tensor: Tensor) -> int:
-    if tensor.element_size() < 2 and tensor.is_floating_point():  # torch cannot count eight-bit floats
-        tensor = tensor.float()
-    return tensor.numel() - int(torch.count_nonzero(tensor))
 
 
 def _tensors(model: nn.Module | Mapping[str, Tensor]) -> dict[str, Tensor]:
