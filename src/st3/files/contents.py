@@ -2,10 +2,13 @@
 
     {"format": 1, "tensors": {NAME: ENTRY, ...}, "tied": {NAME: NAME of the tensor that it is, ...}}
 
-A dense tensor's entry is {"checksum": ...}, with its dtype if it was narrowed. A sparse one's has coding ("rice"),
-shape, dtype, count (of values), block and, if there are any, negative_zeros and signs_block. A checksum is the BLAKE2b
-hash, 8 bytes in hexadecimal, of the entry and of the type, shape and bytes of each stored part; another one guards this
-text itself. They find damage. They do not stop somebody who computes new ones: so all numbers are checked as well.
+A sparse tensor's entry is a table: coding ("rice"), shape, count (of values), block, checksum; dtype, if the values are
+stored in a narrower one; negative_zeros and signs_block, if there are any. A dense tensor's is its checksum alone, or a
+table with its dtype, too. It is kept short, since small networks have many small tensors.
+
+A checksum is the BLAKE2b hash, 4 bytes in hexadecimal, of the entry and of the type, shape and bytes of each stored
+part; another one, of 8 bytes, guards this text itself. They find damage. They do not stop somebody who computes new
+ones: so all numbers are checked as well.
 """
 
 import hashlib
@@ -74,16 +77,16 @@ class Contents:
     tied: dict[str, str]
 
     @staticmethod
-    def text(tensors: Mapping[str, dict[str, Any]], tied: Mapping[str, str]) -> dict[str, str]:
+    def text(tensors: Mapping[str, dict[str, Any] | str], tied: Mapping[str, str]) -> dict[str, str]:
         """Return the contents as a file's metadata."""
         text = json.dumps({"format": FORMAT, "tensors": tensors, "tied": tied}, separators=(",", ":"))
-        return {CONTENTS: text, CHECKSUM: _hash([text.encode()])}
+        return {CONTENTS: text, CHECKSUM: _hash([text.encode()], 8)}
 
     @classmethod
     def read(cls, metadata: Mapping[str, str]) -> "Contents":
         """Return the contents; ValueError says in a few words what is wrong with them."""
         text = metadata[CONTENTS]
-        if metadata.get(CHECKSUM) != _hash([text.encode()]):
+        if metadata.get(CHECKSUM) != _hash([text.encode()], 8):
             raise ValueError("its list of tensors is damaged: the checksum is another one")
         try:
             found = json.loads(text)
@@ -111,13 +114,14 @@ def checksum(facts: Mapping[str, Any], parts: Iterable[Tensor]) -> str:
     pieces: list[Any] = [json.dumps(facts, sort_keys=True).encode()]
     for part in parts:
         pieces += [f"{part.dtype}{tuple(part.shape)};".encode(), part.reshape(-1).view(torch.uint8).numpy()]
-    return _hash(pieces)
+    return _hash(pieces, 4)
 
 
-def dense_entry(stored: Tensor, dtype: torch.dtype) -> dict[str, Any]:
+def dense_entry(stored: Tensor, dtype: torch.dtype) -> dict[str, Any] | str:
     """Return the entry of a dense tensor that has this type when it is loaded."""
-    facts = {} if stored.dtype == dtype else {"dtype": _name(dtype)}
-    return {**facts, "checksum": checksum(facts, [stored])}
+    facts = _narrowed(stored, dtype)
+    found = checksum(facts, [stored])
+    return {**facts, "checksum": found} if facts else found
 
 
 def sparse_entry(packed: Packed, dtype: torch.dtype) -> dict[str, Any]:
@@ -126,7 +130,7 @@ def sparse_entry(packed: Packed, dtype: torch.dtype) -> dict[str, Any]:
     facts = {
         "coding": "rice",
         "shape": list(packed.shape),
-        "dtype": _name(dtype),
+        **_narrowed(packed.values, dtype),
         "count": packed.values.numel(),
         "block": packed.block,
         **(signs if packed.signs is not None else {}),
@@ -134,24 +138,28 @@ def sparse_entry(packed: Packed, dtype: torch.dtype) -> dict[str, Any]:
     return {**facts, "checksum": checksum(facts, packed.parts.values())}
 
 
-def _hash(pieces: Iterable[Any]) -> str:
-    made = hashlib.blake2b(digest_size=8)
+def _hash(pieces: Iterable[Any], size: int) -> str:
+    made = hashlib.blake2b(digest_size=size)
     for piece in pieces:
         made.update(piece)
     return made.hexdigest()
 
 
-def _name(dtype: torch.dtype) -> str:
-    return str(dtype).removeprefix("torch.")
+def _narrowed(stored: Tensor, dtype: torch.dtype) -> dict[str, str]:
+    return {} if stored.dtype == dtype else {"dtype": str(dtype).removeprefix("torch.")}
 
 
 def _entry(name: str, found: Any) -> Entry:
+    if isinstance(found, str):
+        found = {"checksum": found}
     if not isinstance(found, dict) or not isinstance(found.get("checksum"), str):
         raise ValueError(f"{name} has no checksum")
     facts = {key: value for key, value in found.items() if key != "checksum"}
     coding, dtype = found.get("coding", "dense"), DTYPES.get(str(found.get("dtype")))
-    if coding not in ("dense", "rice") or (dtype is None and (coding == "rice" or "dtype" in found)):
-        raise ValueError(f"{name} has coding {coding!r} and type {found.get('dtype')!r}: not known here")
+    if coding not in ("dense", "rice") or (dtype is None and "dtype" in found):
+        raise ValueError(
+            f"{name} has coding {coding!r} and type {found.get('dtype', 'its own')!r}: not known here"
+        )
     if coding == "dense":
         return Entry(facts, found["checksum"], dtype)
     shape = found.get("shape")

@@ -22,7 +22,7 @@ __all__ = ["SparseFileError", "is_sparse_file", "load_sparse", "read_sparse"]
 Model = TypeVar("Model", bound=nn.Module)
 
 # Without a model, nothing but the file says how large its tensors are: a few bytes may claim to be terabytes of zeros.
-FREE, TIMES = 1 << 28, 1000  # bytes that any file may fill, and times its own size on top
+FREE, EACH = 1 << 26, 250  # numbers that any file may hold, and for each of its bytes
 
 
 class SparseFileError(WeightsError):
@@ -98,16 +98,13 @@ class _SparseFile:
         return tuple(self.file.get_slice(name).get_shape()) if entry.shape is None else entry.shape
 
     def check_size(self) -> None:
-        """Raise if the tensors would take more memory than a file of this size should."""
-        sparse = [entry for entry in self.contents.tensors.values() if entry.shape is not None]
-        size = sum(
-            prod(entry.shape) * entry.dtype.itemsize for entry in sparse if entry.shape and entry.dtype
-        )
-        most = FREE + TIMES * self.path.stat().st_size
-        if size > most:
+        """Raise if the file claims more numbers than one of its size should."""
+        shapes = [entry.shape for entry in self.contents.tensors.values() if entry.shape is not None]
+        numbers = sum(map(prod, shapes))
+        if numbers > FREE + EACH * self.path.stat().st_size:
             raise SparseFileError(
-                f"{self.path} claims to hold {size:,} bytes of weights, over {TIMES:,} times its own size: "
-                f"if that is true, load it into its model: st3.load_sparse(path, model)"
+                f"{self.path} claims to hold {numbers:,} numbers, over {EACH} for each of its bytes: if that is true, "
+                f"load it into its model: st3.load_sparse(path, model)"
             )
 
     def tensor(self, name: str, entry: Entry) -> Tensor:

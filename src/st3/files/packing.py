@@ -26,7 +26,7 @@ DTYPES = {str(dtype).removeprefix("torch."): dtype for dtype in (
     torch.int16, torch.int32, torch.int64, torch.uint16, torch.uint32, torch.uint64,
 )}  # fmt: skip
 PARTS = ("values", "positions", "signs")
-ENTRY = 350  # about what a sparse tensor takes more in the file's header than a dense one
+ENTRY = 200  # about what a sparse tensor takes more in the file's header than a dense one
 
 
 @dataclass(frozen=True)

@@ -59,7 +59,7 @@ def _content(
     weights, tied = _untied(_tensors(model))
     taken = weights.keys() | tied.keys()
     stored: dict[str, Tensor] = {}
-    entries: dict[str, dict[str, Any]] = {}
+    entries: dict[str, dict[str, Any] | str] = {}
     sparse: list[Packed] = []
     for name, tensor in weights.items():
         plain = narrowed(tensor, values, name)
