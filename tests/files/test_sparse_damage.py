@@ -93,7 +93,7 @@ def test_every_flipped_bit_of_the_numbers_is_found(whole, place):
     for at in range(len(whole) - data, len(whole), 37):
         content = bytearray(whole)
         content[at] ^= 1 << at % 8
-        assert "has another checksum than when it was saved" in outcome(place, bytes(content))
+        assert "its checksum is another one than when it was saved" in outcome(place, bytes(content))
 
 
 def edited(whole, change):
@@ -121,6 +121,7 @@ EDITS = {
     "no entry": (lambda c: c["tensors"].pop("count"), "its tensors are not those it lists (count)"),
     "coding": (lambda c: c["tensors"][ENTRY].update(coding="zip"), "layer.weight has coding 'zip' and type 'its own'"),
     "dtype": (lambda c: c["tensors"][ENTRY].update(dtype="object"), "and type 'object': not known here"),
+    "wide": (lambda c: c["tensors"][ENTRY].update(dtype="float64"), "its values are of type torch.float32, which"),
     "shape": (lambda c: c["tensors"][ENTRY].update(shape=[60, -50]), "has the shape [60, -50], which is none"),
     "no shape": (lambda c: c["tensors"][ENTRY].pop("shape"), "has the shape None, which is none"),
     "huge": (lambda c: c["tensors"][ENTRY].update(shape=[1 << 40, 1 << 40]), "which is none"),

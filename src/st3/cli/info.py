@@ -55,9 +55,8 @@ def _text(found: "Inspection") -> str:
         ["all numbers, stored densely", size_text(found.dense_bytes)],
         ["the file", size_text(found.file_bytes)],
     ]
-    if found.sparse is not None and not found.is_sparse:
-        sizes.append(["as a sparse file (st3 export)", size_text(found.sparse.file_bytes)])
     if found.sparse is not None:
+        sizes.append(["as a sparse file (st3 export)", size_text(found.sparse.file_bytes)])
         sizes.append(["bound: values and entropy of positions", size_text(round(found.sparse.bound_bytes))])
     return "\n".join([*lines, "", text_table(["size", ""], sizes)])
 

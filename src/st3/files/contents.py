@@ -21,7 +21,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from .packing import DTYPES, PARTS, Packed
+from .packing import DTYPES, NARROW, PARTS, WIDE, Packed
 from .positions import BLOCKS
 
 __all__ = ["CHECKSUM", "CONTENTS", "FORMAT", "Contents", "Entry", "checksum", "dense_entry", "sparse_entry"]
@@ -54,6 +54,16 @@ class Entry:
         if not self.is_sparse:
             return ("",)
         return tuple(f":{part}" for part in (PARTS if self.negative_zeros else PARTS[:2]))
+
+    def check(self, parts: list[Tensor]) -> None:
+        """Raise ValueError if these are not the parts that were saved."""
+        stored = parts[0].dtype
+        if stored not in DTYPES.values() or (
+            self.dtype and (stored not in NARROW.values() or self.dtype not in WIDE)
+        ):
+            raise ValueError(f"its values are of type {stored}, which cannot be")
+        if checksum(self.facts, parts) != self.checksum:
+            raise ValueError("its checksum is another one than when it was saved")
 
     def packed(self, parts: list[Tensor]) -> Packed:
         """Return the parts as a sparse tensor; ValueError if they are not what the entry says."""

@@ -15,9 +15,10 @@ from torch import Tensor
 
 from .positions import BLOCKS, Code, decode, encode
 
-__all__ = ["DTYPES", "PARTS", "Packed", "entropy_bytes", "narrowed", "pack", "unpack"]
+__all__ = ["DTYPES", "NARROW", "PARTS", "WIDE", "Packed", "entropy_bytes", "narrowed", "pack", "unpack"]
 
 NARROW = {"fp16": torch.float16, "bf16": torch.bfloat16}
+WIDE = (torch.float32, torch.float64)
 SIGNED_ZERO = (torch.float64, torch.float32, torch.float16, torch.bfloat16,
                torch.float8_e4m3fn, torch.float8_e5m2)  # fmt: skip
 WORDS = {1: np.uint8, 2: np.uint16, 4: np.uint32, 8: np.uint64}
@@ -71,7 +72,7 @@ def entropy_bytes(size: int, count: int) -> float:
 
 def narrowed(tensor: Tensor, values: str, name: str) -> Tensor:
     """Return the tensor with values of 16 bits, if asked for and if it is a weight: of two dimensions or more."""
-    if values == "same" or tensor.dim() < 2 or tensor.dtype not in (torch.float32, torch.float64):
+    if values == "same" or tensor.dim() < 2 or tensor.dtype not in WIDE:
         return tensor
     narrow = tensor.to(NARROW[values])
     if bool((narrow.isinf() & tensor.isfinite()).any()):

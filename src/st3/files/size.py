@@ -34,6 +34,10 @@ class SparseSize:
         return self.dense_bytes / self.file_bytes
 
     @property
+    def is_gain(self) -> bool:
+        return self.ratio >= 1.01
+
+    @property
     def over_bound(self) -> float:
         """The bytes of the positions over their entropy; 1 if there are none."""
         return self.position_bytes / self.position_bound if self.position_bound else 1.0
@@ -51,7 +55,11 @@ class SparseSize:
     def __str__(self) -> str:
         rows = [
             ["all numbers, stored densely", size_text(self.dense_bytes), ""],
-            ["this file", size_text(self.file_bytes), f"{self.ratio:.2f} times smaller"],
+            [
+                "this file",
+                size_text(self.file_bytes),
+                f"{self.ratio:.2f} times smaller" if self.is_gain else "",
+            ],
             ["bound: values and entropy of positions", size_text(round(self.bound_bytes)), ""],
         ]
         if self.position_bound:
@@ -67,7 +75,7 @@ class SparseSize:
             if self.numbers
             else "it is empty"
         )
-        if self.ratio < 1.01:
+        if not self.is_gain:
             return f"No gain: {share}, and the file is as large as one that stores them all."
         signs = ""
         if 50 * self.sign_bytes > self.file_bytes:

@@ -63,9 +63,8 @@ def _content(
     sparse: list[Packed] = []
     for name, tensor in weights.items():
         plain = narrowed(tensor, values, name)
-        is_taken = any(
-            f"{name}:{part}" in taken for part in PARTS
-        )  # by another tensor: unlikely, but then dense
+        # Should another tensor be called like a part of this one, which is unlikely, this one is stored dense.
+        is_taken = any(f"{name}:{part}" in taken for part in PARTS)
         packed = None if is_taken else pack(plain)
         if packed is None:
             stored[name] = plain
