@@ -65,7 +65,7 @@ def entropy_bytes(size: int, count: int) -> float:
     """Return log2 of the number of ways to choose `count` of `size` places, in bytes.
 
     >>> round(8 * entropy_bytes(10, 3), 3), round(8 * entropy_bytes(1_000_000, 100_000))
-    (6.907, 468985)
+    (6.907, 468986)
     """
     return max(0.0, lgamma(size + 1) - lgamma(count + 1) - lgamma(size - count + 1)) / log(2) / 8
 
