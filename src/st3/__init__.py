@@ -20,6 +20,11 @@ from .core.errors import CheckpointError, LayerCollapseWarning, TargetMissedErro
 from .core.patterns import FIRST, LAST
 from .core.reporting import report
 from .core.sparsifier import Sparsifier
+from .files.loading import SparseFileError, load_sparse
+from .files.onnx_file import export_onnx
+from .files.program_file import export_program
+from .files.sparse import save_sparse
+from .files.tracing import ExportError
 from .methods.dnw import DNW
 from .methods.feather import Feather
 from .methods.gmp import GMP
@@ -38,6 +43,7 @@ __all__ = [
     "SET",
     "ST3",
     "CheckpointError",
+    "ExportError",
     "Feather",
     "Global",
     "GraNet",
@@ -45,13 +51,18 @@ __all__ = [
     "RigL",
     "Sigma",
     "Soft",
+    "SparseFileError",
     "Sparsifier",
     "Static",
     "TargetMissedError",
     "Uniform",
     "WeightsReplacedError",
+    "export_onnx",
+    "export_program",
     "keep_mask",
+    "load_sparse",
     "report",
+    "save_sparse",
     "sparsify",
 ]
 

@@ -7,6 +7,7 @@ from typer.core import TyperGroup
 
 from .catalogue import list_names
 from .evaluate import evaluate
+from .export import export
 from .faults import explained
 from .info import info
 from .plot import plot
@@ -60,4 +61,5 @@ app.command("eval")(evaluate)
 app.command("report")(report)
 app.command("plot")(plot)
 app.command("info")(info)
+app.command("export")(export)
 app.command("list")(list_names)

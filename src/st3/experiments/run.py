@@ -6,7 +6,6 @@ import hashlib
 import json
 import os
 import signal
-import zlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,6 +18,7 @@ from ..core.errors import TargetMissedError
 from ..core.reporting import report
 from ..core.selection import quota
 from ..data import Batches, Pictures, Splits
+from ..files.sparse import save_sparse
 from ..files.weights import read_weights, write_weights
 from ..training.cpu import keep_freed_memory
 from ..training.evaluate import evaluate
@@ -233,7 +233,8 @@ def _finish(
         raise TargetMissedError(
             f"the best model holds {found.zeros:,} zeros in {found.weights:,} weights: too few"
         )
-    content = path.read_bytes()
+    sparse = path.with_suffix(".sparse.safetensors")
+    size = None if spec.sparse.is_dense else save_sparse(plain, sparse, metadata=about)
     parameters = found.weights + found.other_parameters
     summary = {
         **accuracy,
@@ -249,8 +250,10 @@ def _finish(
         "dense_macs": found.dense_macs,
         "sparse_macs": found.sparse_macs,
         "model": path.name,
-        "model_bytes": len(content),
-        "compressed_bytes": len(zlib.compress(content, 6)),
+        "model_bytes": path.stat().st_size,
+        "sparse_model": None if size is None else sparse.name,
+        "sparse_model_bytes": None if size is None else size.file_bytes,
+        "sparse_model_bound": None if size is None else round(size.bound_bytes),
         "report": found.to_dict(),
     }
     write_json(folder / "summary.json", summary)
