@@ -20,15 +20,19 @@ from .core.errors import CheckpointError, LayerCollapseWarning, TargetMissedErro
 from .core.patterns import FIRST, LAST
 from .core.reporting import report
 from .core.sparsifier import Sparsifier
+from .methods.acdc import ACDC
 from .methods.dnw import DNW
 from .methods.feather import Feather
 from .methods.gmp import GMP
 from .methods.granet import GraNet
 from .methods.rigl import SET, RigL, Static
+from .methods.s_ste import SSTE
 from .methods.soft import Soft
+from .methods.sr_ste import SRSTE
 from .methods.st3 import ST3
 
 __all__ = [
+    "ACDC",
     "DNW",
     "ERK",
     "FIRST",
@@ -36,6 +40,8 @@ __all__ = [
     "LAMP",
     "LAST",
     "SET",
+    "SRSTE",
+    "SSTE",
     "ST3",
     "CheckpointError",
     "Feather",
