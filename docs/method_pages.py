@@ -17,7 +17,7 @@ from st3.core.method import METHODS, GroupMethod, Method
 FOLDER = Path(__file__).parent / "methods"
 STATE = {
     "raw": "the raw weight of every sparsified parameter `p`, `optimizer.state[p]['raw']`",
-    "active": "the mask of every sparsified parameter `p`, `optimizer.state[p]['active']` (zeroed weights are 0 in `p` itself)",
+    "active": "the mask of every sparsified parameter `p`, `optimizer.state[p]['active']`",
 }
 
 
@@ -75,9 +75,9 @@ def _remark(kind: type, field: str) -> str:
 
 def _usual(method: Method) -> str:
     lines = [f"Usual: ramp `{method.usual_ramp}`, allocation `{method.usual_allocation}`."]
-    for kind, only in (("ramps", method.only_ramps), ("allocations", method.only_allocations)):
+    for kind, only in (("ramp", method.only_ramps), ("allocation", method.only_allocations)):
         if only:
-            lines.append(f"No other {kind} than {' and '.join(f'`{name}`' for name in only)}.")
+            lines.append(f"No {kind} but {' and '.join(f'`{name}`' for name in only)} means anything to it.")
     if method.own_sparsity is not None:
         lines.append(f"The sparsity follows from the settings: {method.own_sparsity:g} with the defaults.")
     return fill(" ".join(lines), 120)

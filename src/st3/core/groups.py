@@ -51,13 +51,13 @@ def n_largest(magnitude: Tensor, n: int) -> Tensor:
         order = magnitude.argsort(dim=-1, descending=True, stable=True)
         return torch.zeros_like(magnitude, dtype=torch.bool).scatter_(-1, order[..., :n], True)
     parts = magnitude.unbind(-1)
-    larger = [torch.zeros_like(parts[0], dtype=torch.uint8) for _ in range(m)]  # how many come before each
+    before = [torch.full_like(part, i, dtype=torch.int8) for i, part in enumerate(parts)]  # if all were equal
     for i in range(m):
         for j in range(i + 1, m):
-            later = parts[j] > parts[i]
-            larger[i] += later
-            larger[j] += ~later
-    return torch.stack([count < n for count in larger], -1)
+            overtakes = (parts[j] > parts[i]).view(torch.int8)
+            before[i] += overtakes
+            before[j] -= overtakes
+    return torch.stack([count < n for count in before], -1)
 
 
 def write_groups(

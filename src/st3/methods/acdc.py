@@ -12,9 +12,9 @@ defaults are the authors' for ImageNet (100 epochs: dense to 10, then 5 sparse a
 sparse to the end); theirs for CIFAR-100 (200 epochs, phases of 20) are
 ACDC(warm_up=0.05, until=0.85, rounds=4, rest=1).
 
-Different from the authors' program: exactly as many weights are zero as asked for, since ties are broken and nothing is
-added to magnitudes; with Adam, its count of steps starts over with its moments, so that they are corrected for their
-zeros again. The dense model that the authors keep besides, from the last dense phase, is a checkpoint of that time.
+Different from the authors' program: nothing is added to magnitudes, and exactly as many weights are zero as asked for;
+with Adam, its count of steps starts over with its moments, so that they are corrected for their zeros again. The dense
+model that the authors get besides, at the end of the last dense phase, is a checkpoint of that time.
 """
 
 from collections.abc import Sequence
