@@ -54,7 +54,7 @@ def _state(method: Method) -> str:
         method.keeps, f"`optimizer.state[p]['{method.keeps}']` for every sparsified parameter `p`"
     )
     text = f"In the optimizer's state, saved and loaded with it: {held}; besides, the step count."
-    if isinstance(method, GroupMethod) and type(method).first_scale is not GroupMethod.first_scale:
+    if isinstance(method, GroupMethod) and method.has_scale:
         text += " The fixed factor of a weight lies beside its raw weight, under `'scale'`."
     return fill(text, 120)
 

@@ -21,11 +21,11 @@ def attach(method, **choice):
     )
 
 
-RANDOM = "begins with random masks, which say nothing about layers (take uniform or erk), so allocation="
-GROUPS = "keeps 2 of every 4 weights in every layer"
+RANDOM = "begins with random masks, whose sizes say nothing about layers, so allocation="
+GROUPS = "keeps n of every m weights in every layer"
 ONE_SPARSITY = "keeps one sparsity from the first step to the last, so ramp="
 REFUSED = [
-    ("rigl", {"allocation": "global"}, f"RigL {RANDOM}'global' means nothing to it"),
+    ("rigl", {"allocation": "global"}, f"RigL {RANDOM}'global' means nothing to it: leave it out, or take"),
     ("rigl", {"allocation": st3.Sigma()}, f"RigL {RANDOM}'sigma' means nothing to it"),
     ("set", {"allocation": "lamp"}, f"SET {RANDOM}'lamp' means nothing to it"),
     ("static", {"allocation": "sigma"}, f"Static {RANDOM}'sigma' means nothing to it"),

@@ -110,8 +110,8 @@ def test_a_method_that_implies_its_sparsity_needs_none_and_takes_no_other():
         ({"method": "rigl", "ramp": "cubic"}, "RigL keeps one sparsity from the first step to the last"),
         ({"method": "rigl", "allocation": "global"}, "RigL begins with random masks"),
         ({"method": "acdc", "ramp": "linear"}, "ACDC brings a ramp of its own"),
-        ({"method": "sr_ste", "allocation": "erk"}, "SRSTE keeps 2 of every 4 weights in every layer, so"),
-        ({"method": "s_ste", "min_weights": 2}, "SSTE keeps 2 of every 4 weights in every layer: leave"),
+        ({"method": "sr_ste", "allocation": "erk"}, "SRSTE keeps n of every m weights in every layer, so"),
+        ({"method": "s_ste", "min_weights": 2}, "SSTE keeps n of every m weights in every layer: leave"),
         ({"method": "gmp", "ramp": "phases"}, "GMP never restores what it has pruned"),
     ],
 )

@@ -94,16 +94,16 @@ def made(method):
     return METHODS[method]() if isinstance(method, str) else method
 
 
-def attach(model, optimizer, method, *, sparsity=0.9, steps=STEPS, **choice):
+def sparsify(model, optimizer, method, *, sparsity=0.9, total_steps=STEPS, **choice):
     """Call st3.sparsify; a method that implies its sparsity gets none."""
     target = {"sparsity": sparsity} if made(method).own_sparsity is None else {}
-    return st3.sparsify(model, optimizer, total_steps=steps, method=method, **target, **choice)
+    return st3.sparsify(model, optimizer, total_steps=total_steps, method=method, **target, **choice)
 
 
 def run(method, *, steps=STEPS, **choice):
     """Train sparsely to the end; return model and sparsifier."""
     model, optimizer = build()
-    sparsifier = attach(model, optimizer, method, steps=steps, **choice)
+    sparsifier = sparsify(model, optimizer, method, total_steps=steps, **choice)
     train(model, optimizer, steps)
     return model, sparsifier
 
@@ -164,7 +164,7 @@ def test_it_has_as_many_zeros_as_the_ramp_asks_for_after_every_step(method):
     model, optimizer = build()
     is_free = not METHODS[method]().only_ramps
     choice = {"ramp": "cubic", "start": 2, "end": 8} if is_free else {}
-    sparsifier = attach(model, optimizer, method, steps=12, **choice)
+    sparsifier = sparsify(model, optimizer, method, total_steps=12, **choice)
     found = [sum(zeros(model).values())]
     for _ in range(12):
         train(model, optimizer, 1)
@@ -203,7 +203,7 @@ def test_it_stays_finite_when_a_single_weight_is_left(method):
 def test_the_loss_falls_although_four_of_five_weights_go(method):
     model, optimizer = build()
     steps = 120 if METHODS[method]().only_ramps else 60  # a random mask is a worse start
-    attach(model, optimizer, method, sparsity=0.8, steps=steps)
+    sparsify(model, optimizer, method, sparsity=0.8, total_steps=steps)
     losses = train(model, optimizer, steps)
     assert losses[0] > 1.2  # four kinds: log 4 = 1.39
     assert sum(losses[-5:]) / 5 < 0.1
@@ -225,7 +225,7 @@ def test_outputs_are_the_same_after_finalize(method):
 @every_setting
 def test_finalize_leaves_a_plain_model_and_an_optimizer_without_our_keys(method):
     model, optimizer = build()
-    sparsifier = attach(model, optimizer, method)
+    sparsifier = sparsify(model, optimizer, method)
     train(model, optimizer)
     sparsifier.finalize()
     assert type(model) is Net
@@ -240,7 +240,7 @@ def test_it_touches_only_the_layers_it_was_given(method):
     model, optimizer = build(lr=0.0)
     before = {name: p.detach().clone() for name, p in model.named_parameters()}
     times = {} if method.only_ramps else {"start": 0, "end": 1}
-    sparsifier = attach(model, optimizer, method, steps=4, exclude=["fc", "depthwise"], **times)
+    sparsifier = sparsify(model, optimizer, method, total_steps=4, exclude=["fc", "depthwise"], **times)
     train(model, optimizer, 4)
     changed = {name for name, p in model.named_parameters() if not torch.equal(p, before[name])}
     assert changed == {layer.name for layer in sparsifier.layers}
@@ -253,7 +253,7 @@ def test_it_touches_only_the_layers_it_was_given(method):
 def test_zeros_are_exactly_zero_and_parameters_stay_the_same_objects(method):
     model, optimizer = build()
     parameters = list(model.parameters())
-    attach(model, optimizer, method)
+    sparsify(model, optimizer, method)
     train(model, optimizer)
     assert all(a is b for a, b in zip(parameters, model.parameters(), strict=True))
     small = sum(int(((p != 0) & (p.abs() < 1e-12)).sum()) for p in parameters)
@@ -280,7 +280,7 @@ def test_evaluation_changes_nothing_and_repeats(method):
 @every_setting
 def test_a_copy_of_the_model_in_mid_training_is_plain_sparse_and_on_its_own(method):
     model, optimizer = build()
-    attach(model, optimizer, method)
+    sparsify(model, optimizer, method)
     train(model, optimizer, 14)
     twin = copy.deepcopy(model)
     assert same(twin, model)
@@ -324,7 +324,7 @@ def test_channels_last_weights_are_zeroed_like_contiguous_ones(method):
         model, optimizer = build()
         model = model.to(memory_format=memory_format)
         choice = {} if METHODS[method]().only_ramps else {"ramp": "constant", "start": 0}
-        attach(model, optimizer, method, steps=1, **choice)
+        sparsify(model, optimizer, method, total_steps=1, **choice)
         results.append([p.detach() for p in model.parameters()])
     for contiguous, channels_last in zip(*results, strict=True):
         assert torch.equal(contiguous == 0, channels_last == 0)

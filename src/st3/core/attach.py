@@ -32,7 +32,6 @@ from .store import check_state
 
 __all__ = ["keep_mask", "sparsify"]
 
-START, END = 5 / 160, 0.5  # of the run: the paper's ramp
 MOST_ZEROS = 0.2  # more exact zeros than this in layers that are not all zero: somebody made them
 
 _attached: "weakref.WeakSet[Sparsifier]" = weakref.WeakSet()
@@ -102,8 +101,9 @@ def sparsify(
     faults.check(check_count, total_steps, "total_steps", least=1)
     faults.check(check_count, min_weights, "min_weights", least=0)
     steps = total_steps if not faults.found else 1
-    first = faults.check(step_of, START if start is None else start, steps, "start")
-    last = faults.check(step_of, END if end is None else end, steps, "end")
+    kind = Method if the_method is None else type(the_method)
+    first = faults.check(step_of, kind.usual_start if start is None else start, steps, "start")
+    last = faults.check(step_of, kind.usual_end if end is None else end, steps, "end")
     if the_method is not None and not faults.found:
         found = contradictions(
             the_method,

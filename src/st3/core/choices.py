@@ -91,30 +91,20 @@ def contradictions(
         )
     shared = _name_of(ALLOCATIONS, allocation)
     if method.only_allocations and shared is not None and shared not in method.only_allocations:
-        found.append(f"{name} {_why_allocations(method)}, so allocation={shared!r} means nothing to it")
+        instead = " or ".join(map(repr, method.only_allocations))
+        why = f"{name} {method.why_only_allocations}, so allocation={shared!r} means nothing to it"
+        found.append(f"{why}: leave it out, or take {instead}")
     rises = _name_of(RAMPS, ramp)
     if method.only_ramps and ramp is not None and rises not in method.only_ramps:
-        found.append(f"{name} {_why_ramps(method)}, so ramp={ramp!r} means nothing to it: leave ramp out")
+        found.append(f"{name} {method.why_only_ramps}, so ramp={ramp!r} means nothing to it: leave ramp out")
     if rises == "phases" and isinstance(method, MaskMethod) and not method.restores:
         found.append(f"{name} never restores what it has pruned, so ramp='phases' means nothing to it")
     if has_times and method.own_ramp(0.5, 1000) is not None:
         found.append(f"{name} sets the times of its ramp by settings of its own: leave start and end out")
     if isinstance(method, GroupMethod):
         given = {"min_weights": has_floor, "layer_sparsity": has_own_layers}
-        found += [f"{name} {_why_allocations(method)}: leave {key} out" for key in given if given[key]]
+        found += [f"{name} {method.why_only_allocations}: leave {key} out" for key in given if given[key]]
     return found
-
-
-def _why_allocations(method: Method) -> str:
-    if isinstance(method, GroupMethod):
-        return f"keeps {method.n} of every {method.m} weights in every layer"
-    return f"begins with random masks, which say nothing about layers (take {' or '.join(method.only_allocations)})"
-
-
-def _why_ramps(method: Method) -> str:
-    if method.only_ramps == ("constant",):
-        return "keeps one sparsity from the first step to the last"
-    return "brings a ramp of its own"
 
 
 def _name_of(registry: Registry[Any], chosen: object) -> str | None:

@@ -22,7 +22,7 @@ from .mask_changes import MaskChanges
 from .method import FixedMask, GroupMethod, Method, ThresholdMethod
 from .plan import Plan
 from .shards import all_reduce, local
-from .store import KEYS, OURS, Store, read_step, write_step
+from .store import KEYS, Store, is_ours, read_step, write_step
 from .writing import break_ties, tied_at_cut, write_sparse
 
 __all__ = ["Exchange"]
@@ -208,7 +208,7 @@ class Exchange:
 
     def may_join(self, layer: Layer) -> bool:
         """Tell whether the optimizer has keys of its own for the layer, or needs none."""
-        has_keys = any(key not in OURS for key in self.store.owner(layer).state.get(layer.parameter, {}))
+        has_keys = any(not is_ours(key) for key in self.store.owner(layer).state.get(layer.parameter, {}))
         return has_keys or self.store.has_joined(layer) or layer.name in self.had_gradient
 
     @torch.no_grad()

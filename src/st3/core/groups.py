@@ -57,7 +57,10 @@ def n_largest(magnitude: Tensor, n: int) -> Tensor:
             overtakes = (parts[j] > parts[i]).view(torch.int8)
             before[i] += overtakes
             before[j] -= overtakes
-    return torch.stack([count < n for count in before], -1)
+    mask = torch.empty_like(magnitude, dtype=torch.bool)  # laid out in memory as the magnitudes are
+    for count, part in zip(before, mask.unbind(-1), strict=True):
+        torch.lt(count, n, out=part)
+    return mask
 
 
 def write_groups(
@@ -82,13 +85,10 @@ class FixedScales:
 
     def of(self, method: Method, layer: Layer, raw: Tensor, *, join: bool) -> Tensor | None:
         """Return the layer's factor, finding it now if there is none yet; None if the method has no such thing."""
-        if not isinstance(method, GroupMethod):
+        if not isinstance(method, GroupMethod) or not method.has_scale:
             return None
         if self._store.find(layer) is None:
-            scale = _first_scale(method, layer, raw)
-            if scale is None:
-                return None
-            self._store.put(layer, scale, join=False)
+            self._store.put(layer, _first_scale(method, layer, raw), join=False)
         scale = self._store.get(layer)
         self._store.put(layer, scale, join=join)
         return scale
@@ -98,7 +98,7 @@ class FixedScales:
         self._store.drop(layer)
 
 
-def _first_scale(method: GroupMethod, layer: Layer, raw: Tensor) -> Tensor | None:
+def _first_scale(method: GroupMethod, layer: Layer, raw: Tensor) -> Tensor:
     """Return the factor in the weight's own precision: what a checkpoint would make of it."""
     wide = raw if raw.dtype == torch.float64 else raw.float()
     source = in_groups(wide, layer, method.m)
@@ -108,8 +108,7 @@ def _first_scale(method: GroupMethod, layer: Layer, raw: Tensor) -> Tensor | Non
     def total(values: Tensor) -> Tensor:
         return all_reduce(values.sum(), layer.shards.counts)
 
-    scale = method.first_scale(source, sparse, total)
-    return None if scale is None else scale.to(raw.dtype)
+    return method.first_scale(source, sparse, total).to(raw.dtype)
 
 
 def fit_groups(layers: Layers, method: GroupMethod) -> Layers:

@@ -16,7 +16,7 @@ from torch.optim import Optimizer
 from .masks import MaskView, Moment
 from .method import MaskMethod
 from .shards import local
-from .store import OURS
+from .store import is_ours
 
 if TYPE_CHECKING:
     from .exchange import Exchange
@@ -117,7 +117,7 @@ class MaskChanges:
 def _clear_momentum(optimizer: Optimizer, layer: "Layer", stayed: Tensor) -> None:
     """Set what the optimizer remembers of weights that have not `stayed` active to 0."""
     for key, value in optimizer.state.get(layer.parameter, {}).items():
-        if key not in OURS and isinstance(value, Tensor) and value.shape == layer.parameter.shape:
+        if not is_ours(key) and isinstance(value, Tensor) and value.shape == layer.parameter.shape:
             local(value).masked_fill_(~stayed, 0.0)
 
 
@@ -125,7 +125,7 @@ def _restart(optimizer: Optimizer) -> None:
     """Set everything that the optimizer remembers of its weights to 0, as it was before the first step."""
     for parameter, state in optimizer.state.items():
         for key, value in state.items():
-            if key in OURS or not isinstance(value, Tensor):
+            if is_ours(key) or not isinstance(value, Tensor):
                 continue
             if value.shape == parameter.shape or key == "step":  # Adam's count, which corrects for its zeros
                 local(value).zero_()

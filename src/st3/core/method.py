@@ -34,8 +34,12 @@ class Method(ABC):
     keeps: ClassVar[Literal["raw", "mask", "active"]]
     usual_allocation: ClassVar[str] = "global"  # what it takes if nothing is said
     usual_ramp: ClassVar[str] = "cubic"
+    usual_start: ClassVar[float] = 5 / 160  # of the ramp, as a part of the run
+    usual_end: ClassVar[float] = 0.5
     only_ramps: ClassVar[tuple[str, ...]] = ()  # the ramps that make sense for it; empty: any
     only_allocations: ClassVar[tuple[str, ...]] = ()  # likewise
+    why_only_ramps: ClassVar[str] = "keeps one sparsity from the first step to the last"
+    why_only_allocations: ClassVar[str] = ""
 
     @property
     def own_sparsity(self) -> float | None:
@@ -100,8 +104,10 @@ class GroupMethod(Method):
     keeps: ClassVar[Literal["raw", "mask", "active"]] = "raw"
     usual_allocation: ClassVar[str] = "uniform"
     only_allocations: ClassVar[tuple[str, ...]] = ("uniform",)
+    why_only_allocations: ClassVar[str] = "keeps n of every m weights in every layer"
     usual_ramp: ClassVar[str] = "constant"
     only_ramps: ClassVar[tuple[str, ...]] = ("constant",)
+    has_scale: ClassVar[bool] = False  # one factor for the whole weight, fixed from the start
     n: int
     m: int
 
@@ -120,9 +126,9 @@ class GroupMethod(Method):
     def sparse_weight(self, raw: Tensor, active: Tensor, out: Tensor) -> None:
         """Write the sparse weight of `raw` into `out`; `active` is the mask of the n largest of every group."""
 
-    def first_scale(self, raw: Tensor, sparse: Tensor, total: Callable[[Tensor], Tensor]) -> Tensor | None:
-        """Return one factor for the whole weight, fixed from the start, if there is one; `total` sums over a weight."""
-        return None
+    def first_scale(self, raw: Tensor, sparse: Tensor, total: Callable[[Tensor], Tensor]) -> Tensor:
+        """Return that factor, if it `has_scale`, from the first weights; `total` sums over the whole weight."""
+        return raw.new_ones(())
 
 
 class MaskMethod(Method):

@@ -18,11 +18,16 @@ from .errors import CheckpointError
 from .layers import Layer
 from .shards import local
 
-__all__ = ["KEYS", "OURS", "STEP_KEY", "Store", "check_loadable", "check_state", "read_step", "write_step"]
+__all__ = ["KEYS", "STEP_KEY", "Store", "check_loadable", "check_state", "is_ours", "read_step", "write_step"]
 
 STEP_KEY = "st3_step"
 KEYS = ("raw", "mask", "active")  # one of them per weight
-OURS = (*KEYS, "scale")  # "scale": a factor for the whole weight, beside its raw weight
+BESIDE = ("scale",)  # a factor for the whole weight, beside its raw weight
+
+
+def is_ours(key: str) -> bool:
+    """Tell whether a key of an optimizer's state was put there by us."""
+    return key in KEYS or key in BESIDE
 
 
 def read_step(optimizer: Optimizer) -> int | None:

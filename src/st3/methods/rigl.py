@@ -26,6 +26,7 @@ class _ConstantSparsity(MaskMethod):
     usual_allocation: ClassVar[str] = "uniform"
     usual_ramp: ClassVar[str] = "constant"
     only_allocations: ClassVar[tuple[str, ...]] = ("uniform", "erk")
+    why_only_allocations: ClassVar[str] = "begins with random masks, whose sizes say nothing about layers"
     only_ramps: ClassVar[tuple[str, ...]] = ("constant",)
     seed: int
 

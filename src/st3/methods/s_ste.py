@@ -15,7 +15,7 @@ n:m; its savings in the backward pass (sampled gradients, FP8) are no part of th
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import final
+from typing import ClassVar, final
 
 import torch
 from torch import Tensor
@@ -32,6 +32,7 @@ __all__ = ["SSTE"]
 class SSTE(GroupMethod):
     """A soft threshold in every group of m weights along the inputs (2:4), straight-through; one fixed scale."""
 
+    has_scale: ClassVar[bool] = True
     n: int = 2  # active weights per group
     m: int = 4  # weights per group
 
@@ -39,6 +40,6 @@ class SSTE(GroupMethod):
         threshold = raw.abs().masked_fill_(active, 0.0).amax(-1, keepdim=True)
         soft(raw, threshold, out=out)
 
-    def first_scale(self, raw: Tensor, sparse: Tensor, total: Callable[[Tensor], Tensor]) -> Tensor | None:
+    def first_scale(self, raw: Tensor, sparse: Tensor, total: Callable[[Tensor], Tensor]) -> Tensor:
         square = total(sparse * sparse)
         return torch.where(square > 0, total(raw * sparse) / square, 1.0)  # a layer may begin at 0
