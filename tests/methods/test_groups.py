@@ -326,6 +326,17 @@ def test_frozen_masks_stay_and_nothing_else_is_remembered(name):
     sparsifier.finalize()
 
 
+def test_keep_mask_on_a_checkpoint_of_s_ste_forgets_its_scale():
+    model, optimizer, _ = start("s_ste")
+    learn(model, optimizer, range(3))
+    other = network()
+    its_optimizer = OPTIMIZERS["sgd"](other.parameters())
+    other.load_state_dict(model.state_dict())
+    its_optimizer.load_state_dict(optimizer.state_dict())
+    st3.keep_mask(other, its_optimizer)
+    assert set(its_optimizer.state[other[2].weight]) == {"momentum_buffer", "mask"}
+
+
 @every_method
 def test_an_average_of_past_weights_gets_groups_of_its_own(name):
     model, optimizer, sparsifier = start(name)

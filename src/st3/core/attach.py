@@ -62,13 +62,14 @@ def sparsify(
     total_steps     calls of optimizer.step in the whole run (with gradient accumulation, fewer than batches)
     start, end      where the ramp begins and ends: a fraction of the run (float) or a step (int); None: what is usual
                     (5/160 and 0.5 for ST-3)
-    method          a name ("st3", "gmp", "rigl", ...) or an object such as st3.ST3(rescale=False)
+    method          a name ("st3", "gmp", "rigl", ...) or an object such as st3.ST3(rescale=False); what goes with it and
+                    what does not: docs/methods.md
     allocation      "global", "sigma", "uniform", "erk", "lamp", or an object such as st3.Sigma("fan_in"); None: what is
                     usual for the method ("global" for ST-3)
     include         restricts the layers: names, globs, regular expressions, types, predicates
     exclude         leaves layers out, likewise
-    ramp            "cubic", "linear", "constant", or a function of the step; None: what is usual for the method
-                    ("cubic" for ST-3; those that are sparse from the first step take "constant", from step 0)
+    ramp            "cubic", "linear", "constant", "phases", or a function of the step; None: what is usual for the
+                    method ("cubic" for ST-3; those that are sparse from the first step take "constant", from step 0)
     keep_dense      as exclude; also st3.FIRST and st3.LAST, the first and the last layer
     layer_sparsity  a sparsity of its own for single layers (by name or glob), outside the common budget
     min_weights     weights that every layer keeps at the least

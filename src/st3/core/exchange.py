@@ -295,6 +295,7 @@ class Exchange:
         self.method = FixedMask() if saved == {"mask"} else self._chosen_method
         if self.method.keeps == "mask":
             for layer in self.layers:
+                self.fixed_scales.drop(layer)
                 for key in saved - {"mask"}:
                     self.store.drop(layer, key)  # keep_mask goes on from the sparse weights
         if self.store.key != self.method.keeps:
