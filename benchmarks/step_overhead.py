@@ -65,7 +65,9 @@ CASES: dict[
 
 
 CIFAR_STEPS = 160 * 352  # of the paper's run
-AS_TIMED: dict[str, dict[str, Any]] = {"acdc": {"warm_up": 0.0}}  # in a sparse phase, not in the dense beginning
+AS_TIMED: dict[str, dict[str, Any]] = {
+    "acdc": {"warm_up": 0.0}
+}  # in a sparse phase, not in the dense beginning
 
 
 def attach(
@@ -186,7 +188,7 @@ def main() -> None:
     given = parser.parse_args()
     torch.set_num_threads(given.threads)
     names = list(METHODS) if given.method == ["all"] else given.method
-    spec = {"rounds": given.rounds, "sparsity": "0.80 to 0.90"}
+    spec = {"sparsity": "0.80 to 0.90; N:M methods 0.5"}
     if len(names) > 1 or given.cases == ["methods"]:
         rows = [method_row(name, given.rounds) for name in names]
         record(given.output, spec, [*others(given.output, names), *rows])
@@ -198,7 +200,8 @@ def main() -> None:
             rows.append(update_only(given.rounds, method, given.allocation))
         else:
             rows.append(whole_step(case, given.rounds, method, given.allocation))
-    record(given.output, spec | {"method": method, "allocation": given.allocation}, rows)
+    spec |= {"rounds": given.rounds, "method": method, "allocation": given.allocation}
+    record(given.output, spec, rows)
 
 
 def others(output: str | None, names: list[str]) -> list[dict[str, Any]]:
