@@ -25,15 +25,19 @@ from .files.onnx_file import export_onnx
 from .files.program_file import export_program
 from .files.sparse import save_sparse
 from .files.tracing import ExportError
+from .methods.acdc import ACDC
 from .methods.dnw import DNW
 from .methods.feather import Feather
 from .methods.gmp import GMP
 from .methods.granet import GraNet
 from .methods.rigl import SET, RigL, Static
+from .methods.s_ste import SSTE
 from .methods.soft import Soft
+from .methods.sr_ste import SRSTE
 from .methods.st3 import ST3
 
 __all__ = [
+    "ACDC",
     "DNW",
     "ERK",
     "FIRST",
@@ -41,6 +45,8 @@ __all__ = [
     "LAMP",
     "LAST",
     "SET",
+    "SRSTE",
+    "SSTE",
     "ST3",
     "CheckpointError",
     "ExportError",

@@ -2,6 +2,7 @@
 
 from pathlib import Path
 
+from ..experiments.arguments import method_of
 from ..experiments.spec import Spec
 from ..training.process import Process
 
@@ -31,9 +32,9 @@ def _sparse(spec: Spec) -> str:
     sparse, ramp = spec.sparse, spec.recipe.ramp
     if sparse.is_dense:
         return "no, dense"
-    times = (
-        "" if sparse.ramp == "constant" else f" ramp from epoch {_epoch(ramp.start)} to {_epoch(ramp.end)}"
-    )
+    method = method_of(sparse.method, sparse.arguments)
+    has_times = sparse.ramp != "constant" and not (method and method.only_ramps)
+    times = f" ramp from epoch {_epoch(ramp.start)} to {_epoch(ramp.end)}" if has_times else ""
     text = (
         f"{_with(sparse.method, sparse.arguments)}, sparsity {sparse.sparsity:g}, allocation {sparse.allocation}, "
         f"{sparse.ramp}{times}"

@@ -112,13 +112,16 @@ def build_sparsifier(
         return None
     ends = {"first": FIRST, "last": LAST}
     method = build_method(sparse)
+    start = end = None  # a method that has a ramp of its own says when
+    if not method.only_ramps:
+        start, end = (round(at * steps_per_epoch) for at in (recipe.ramp.start, recipe.ramp.end))
     return sparsify(
         model,
         optimizer,
         sparsity=sparse.sparsity,
         total_steps=recipe.epochs * steps_per_epoch,
-        start=round(recipe.ramp.start * steps_per_epoch),
-        end=round(recipe.ramp.end * steps_per_epoch),
+        start=start,
+        end=end,
         method=method,
         allocation=sparse.allocation,
         ramp=None if sparse.ramp == method.usual_ramp else sparse.ramp,  # its own begins when the method says

@@ -7,10 +7,10 @@ from typing import Annotated, Any
 
 from pydantic import AfterValidator, Field, NonNegativeInt, PositiveInt
 
-from ..core.method import METHODS
 from ..training.job import Precision
 from ..training.recipe import Recipe, load_recipe
 from ..training.sections import Section, SettingsError, validate
+from .arguments import method_of
 from .changes import full_keys, make_changes
 from .checks import DENSE, check_device, contradictions, name_faults, table
 
@@ -190,10 +190,12 @@ def _fill_in(values: dict[str, Any]) -> str:
     usual_model, recipe = USUAL.get(str(name), ("resnet20", "cifar"))
     is_dense = sparse.get("method") == DENSE
     model.setdefault("name", usual_model)
-    method = sparse.get("method", "st3")
-    if isinstance(method, str) and method in METHODS:
-        sparse.setdefault("allocation", METHODS[method]().usual_allocation)
-        sparse.setdefault("ramp", METHODS[method]().usual_ramp)
+    method = method_of(str(sparse.get("method", "st3")), table(sparse, "arguments"))
+    if method is not None:
+        sparse.setdefault("allocation", method.usual_allocation)
+        sparse.setdefault("ramp", method.usual_ramp)
+        if method.own_sparsity is not None:
+            sparse.setdefault("sparsity", method.own_sparsity)
     if is_dense:
         sparse.setdefault("sparsity", 0.0)
     if values["dense_twin"] is None:
