@@ -112,7 +112,7 @@ def build_sparsifier(
         return None
     ends = {"first": FIRST, "last": LAST}
     method = build_method(sparse)
-    return sparsify(
+    sparsifier = sparsify(
         model,
         optimizer,
         sparsity=sparse.sparsity,
@@ -125,7 +125,11 @@ def build_sparsifier(
         exclude=list(sparse.exclude),
         keep_dense=[ends.get(name, name) for name in sparse.keep_dense],
         min_weights=sparse.min_weights,
+        from_sparse=bool(spec.cycle),  # the cycle before has left zeros
     )
+    if spec.cycle and method.keeps == "active":
+        sparsifier.freeze()  # what the cycle began without stays away: no step needs to look again
+    return sparsifier
 
 
 def build_method(spec: SparseSpec) -> Method:

@@ -11,6 +11,7 @@ from ..data.digits import needless
 from ..models import MODELS
 from ..registry import Registry
 from .arguments import argument_faults, method_faults, value_faults
+from .cycles import cycle_faults
 from .own_function import name_fault
 
 if TYPE_CHECKING:
@@ -57,6 +58,7 @@ def contradictions(spec: "Spec") -> list[str]:
         faults.append(f"method 'dense' with sparsity {spec.sparse.sparsity:g}: leave one of them out")
     if spec.sparse.is_dense and spec.dense_twin:
         faults.append("method 'dense' needs no dense twin")
+    faults += cycle_faults(spec)
     if not spec.sparse.is_dense and spec.sparse.method in METHODS:
         ramps = METHODS[spec.sparse.method]().only_ramps
         if ramps and spec.sparse.ramp not in ramps:
