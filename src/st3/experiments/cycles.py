@@ -7,7 +7,6 @@ ramp, and any method that can begin from trained weights may keep it: fixed mask
 
 import math
 from collections.abc import Mapping
-from numbers import Real
 from typing import TYPE_CHECKING, Any
 
 from ..core.method import METHODS
@@ -85,14 +84,12 @@ def apply_count(values: Mapping[str, Any], faults: list[str]) -> None:
         return
     count, prune, asked = cycles.pop("count"), cycles.get("prune", PRUNE), sparse.get("sparsity")
     if isinstance(count, bool) or not isinstance(count, int) or count < 2:
-        faults.append(
-            f"cycles must be a whole number of at least 2 (the first one is dense), got {count!r}"
-        )
+        faults.append(f"cycles must be a whole number of at least 2 (the first one is dense), got {count!r}")
         return
-    if not isinstance(prune, Real) or not 0 < prune < 1:
+    if not isinstance(prune, int | float) or not 0 < prune < 1:
         return  # told by those who check the types
     ends = _after(count - 1, float(prune))
-    if isinstance(asked, Real) and not math.isclose(float(asked), ends, rel_tol=1e-9):
+    if isinstance(asked, int | float) and not math.isclose(float(asked), ends, rel_tol=1e-9):
         faults.append(
             f"{count} cycles that prune {prune:g} of the remaining weights end at sparsity {ends:.6g}, not at "
             f"{float(asked):g}: give the number of cycles or the sparsity"

@@ -146,7 +146,9 @@ class Spec(Section):
         elsewhere = ("machine.", "data.dir", "data.download")
         flat = dict(_flat(self.model_dump(mode="json")))
         unsaid = [key for key in ("cycles", "cycle") if getattr(self, key) is None]
-        return {key: value for key, value in flat.items() if not key.startswith(elsewhere) and key not in unsaid}
+        return {
+            key: value for key, value in flat.items() if not key.startswith(elsewhere) and key not in unsaid
+        }
 
     def differences(self, other: "Spec") -> list[str]:
         """Return `key: mine, not theirs` for every setting that changes the result."""
