@@ -34,11 +34,12 @@ def reestimate_batch_norm(
     device. For other batches, `forward(model, batch)` runs the model. `most` limits their number.
 
     Take training batches, augmented as in training. Every batch counts alike, as with `momentum=None`. Only batch norms
-    that keep running statistics are in training mode meanwhile, so dropout is off; modes, momenta, weights, gradients and
-    random numbers stay as they are. Without such a norm nothing is read. If a batch fails, the old statistics come back.
+    that keep running statistics are in training mode meanwhile, so dropout is off; modes, momenta, weights, gradients
+    and random numbers stay as they are. Without such a norm nothing is read. If a batch fails, the old statistics come
+    back.
 
-    Several processes: with DistributedDataParallel or `fully_shard` all of them must call it, each with its own share of
-    the batches, and all get the mean over all shares. Where batch norm spans the processes, all need equally many.
+    Several processes: with DistributedDataParallel or `fully_shard` all of them must call it, each with its own share
+    of the batches, and all get the mean over all shares. Where batch norm spans the processes, all need equally many.
 
     >>> model = nn.Sequential(nn.BatchNorm1d(1), nn.Dropout())
     >>> reestimate_batch_norm(model, [torch.tensor([[1.0], [3.0]]), torch.tensor([[5.0], [7.0]])])

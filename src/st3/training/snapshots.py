@@ -152,8 +152,9 @@ class Snapshots:
 
     def _put_back(self, model: dict[str, Any], optimizer: dict[str, Any]) -> None:
         if self.job.is_sharded:
-            sharded_state.load_model(self.job.model, model)
+            # The optimizer first: to load it torch makes an empty step, which must find the weights that it belongs to.
             sharded_state.load_optimizer(self.job.model, self.job.optimizer, optimizer)
+            sharded_state.load_model(self.job.model, model)
         else:
             unwrap(self.job.model).load_state_dict(model)
             self.job.optimizer.load_state_dict(optimizer)
