@@ -186,6 +186,7 @@ def test_the_table_has_a_row_for_every_cycle():
     ]
 
 
+@pytest.mark.slow
 def test_interrupted_in_a_later_cycle_it_says_how_to_go_on_and_does(tmp_path):
     folder = tmp_path / "run"
     command = [sys.executable, "-m", "st3", "train"]

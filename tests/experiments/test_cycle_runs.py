@@ -309,14 +309,13 @@ def crash():
     raise MemoryError("as if")
 
 
-@pytest.mark.parametrize("method", ["gmp", "st3"])
 @pytest.mark.parametrize(
-    ("place", "act", "error"),
+    ("method", "place", "act", "error"),
     [
-        ((2, 4), stop, Stopped),
-        ((0, 1), stop, Stopped),
-        ((3, 0), crash, MemoryError),
-        ((1, 3), crash, MemoryError),
+        ("gmp", (2, 4), stop, Stopped),
+        ("st3", (1, 1), stop, Stopped),
+        ("gmp", (3, 0), crash, MemoryError),
+        ("st3", (1, 3), crash, MemoryError),
     ],
     ids=["mid-epoch", "first-step", "between-cycles", "crash"],
 )
@@ -340,7 +339,11 @@ def writing_what_is_handed_on(folder):
     go(folder)
 
 
-@pytest.mark.parametrize("death", [in_mid_cycle, writing_what_is_handed_on], ids=lambda death: death.__name__)
+@pytest.mark.parametrize(
+    "death",
+    [pytest.param(in_mid_cycle, marks=pytest.mark.slow), writing_what_is_handed_on],
+    ids=lambda death: death.__name__,
+)
 def test_a_run_that_was_killed_goes_on_bit_for_bit(lrr, tmp_path, death):
     code = f"import sys; from tests.experiments.test_cycle_runs import *; {death.__name__}(Path(sys.argv[1]))"
     command = [sys.executable, "-W", "ignore", "-c", code, str(tmp_path / "run")]
