@@ -399,6 +399,7 @@ def test_the_summary_sums_up_all_cycles(lrr):
     assert (summary["epochs"], summary["steps"]) == (5 * EPOCHS, 5 * EPOCHS * BATCHES)
     assert summary["seconds"] == pytest.approx(sum(one["seconds"] for one in each))
     assert summary["model"] == "cycle-04/model.safetensors"
+    assert (lrr / summary["sparse_model"]).is_file()
     assert summary["best_epoch"] == 4 * EPOCHS + each[-1]["best_epoch"]
 
 

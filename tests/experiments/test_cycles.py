@@ -71,7 +71,7 @@ def test_every_method_is_for_cycles_or_refused_with_a_reason(name):
     try:
         spec = compose(cycles={}, sparse={"method": name})
     except SettingsError as error:
-        [fault] = error.faults
+        [fault] = [fault for fault in error.faults if "makes no sense in cycles" in fault]
         assert fault.startswith(f"method {name!r} makes no sense in cycles: it")
         assert fault.endswith("; try gmp (LRR), st3 or feather")
     else:

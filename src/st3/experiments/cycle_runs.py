@@ -20,7 +20,8 @@ __all__ = ["RAW", "carried", "summed_up"]
 
 RAW = "raw.safetensors"
 FIGURES = ("sparsity", "target", "test", "validation", "best_epoch", "epochs", "steps", "seconds")
-SIZES = ("active_parameters", "sparse_macs", "model_bytes", "compressed_bytes")
+SIZES = ("active_parameters", "sparse_macs", "model_bytes", "sparse_model_bytes")
+FILES = ("model", "sparse_model")
 
 
 def carried(model: nn.Module, run: Path, number: int) -> nn.Module:
@@ -39,12 +40,13 @@ def summed_up(summaries: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         {"cycle": number, "folder": cycle_folder(number)} | {key: one[key] for key in (*FIGURES, *SIZES)}
         for number, one in enumerate(summaries)
     ]
+    files = {key: f"{cycle_folder(len(before))}/{last[key]}" for key in FILES}
     sums = {key: sum(one[key] for one in summaries) for key in ("epochs", "steps")}
     return {
         **last,
+        **files,
         **sums,
         "seconds": round(sum(one["seconds"] for one in summaries), 3),
         "best_epoch": last["best_epoch"] + sum(one["epochs"] for one in before),
-        "model": f"{cycle_folder(len(before))}/{last['model']}",
         "cycles": cycles,
     }

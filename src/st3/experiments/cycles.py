@@ -47,9 +47,7 @@ SENSELESS = {
     "probmask": "it learns probabilities and ends by sampling a mask: no trained weights are handed on that tell which "
     "to prune",
     "acdc": _PHASES,
-    "sr-ste": _PATTERN,
     "sr_ste": _PATTERN,
-    "s-ste": _PATTERN,
     "s_ste": _PATTERN,
 }
 
