@@ -16,6 +16,7 @@
 
 from .core.allocations import ERK, LAMP, Global, Sigma, Uniform
 from .core.attach import keep_mask, sparsify
+from .core.batch_norm import reestimate_batch_norm
 from .core.errors import CheckpointError, LayerCollapseWarning, TargetMissedError, WeightsReplacedError
 from .core.patterns import FIRST, LAST
 from .core.reporting import report
@@ -67,6 +68,7 @@ __all__ = [
     "export_program",
     "keep_mask",
     "load_sparse",
+    "reestimate_batch_norm",
     "report",
     "save_sparse",
     "sparsify",

@@ -7,7 +7,7 @@ from typing import Any
 
 from ..tables import size_text, text_table
 
-__all__ = ["closing_words", "comparison_table"]
+__all__ = ["closing_words", "comparison_table", "cycles_table"]
 
 Summary = Mapping[str, Any]
 
@@ -20,6 +20,24 @@ def comparison_table(summary: Summary, dense: Summary | None = None) -> str:
     cells = [_cells(column) for column in columns.values()]
     rows = [[name, *(cell[name] for cell in cells)] for name in cells[0]]
     return text_table(["", *columns], rows)
+
+
+def cycles_table(summary: Summary) -> str:
+    """Return the figures of every cycle as a table: what each pruning has cost."""
+    rows = [
+        [
+            str(cycle["cycle"]),
+            f"{100 * cycle['sparsity']:.2f} %",
+            f"{100 * cycle['test']['accuracy']:.2f} %",
+            f"{100 * cycle['validation']['accuracy']:.2f} %",
+            f"{cycle['active_parameters']:,}",
+            _count(cycle["sparse_macs"]),
+            cycle["folder"],
+        ]
+        for cycle in summary["cycles"]
+    ]
+    head = ["cycle", "sparsity", "test accuracy", "validation accuracy", "active parameters"]
+    return text_table([*head, "MACs (zeros skipped)", "folder"], rows)
 
 
 def _cells(summary: Summary) -> dict[str, str]:

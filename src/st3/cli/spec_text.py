@@ -3,6 +3,7 @@
 from pathlib import Path
 
 from ..experiments.arguments import method_of
+from ..experiments.cycles import cycle_sparsities
 from ..experiments.spec import Spec
 from ..training.process import Process
 
@@ -15,6 +16,7 @@ def spec_text(spec: Spec, folder: Path, process: Process) -> str:
         ("data", _with(spec.data.name, spec.data.options)),
         ("model", _with(spec.model.name, spec.model.arguments)),
         ("sparse", _sparse(spec)),
+        *([("cycles", _cycles(spec))] if spec.cycles else []),
         ("recipe", _recipe(spec)),
         ("seeds", f"initial weights {spec.seeds.init}, data {spec.seeds.data}"),
         ("machine", _machine(spec, process)),
@@ -42,6 +44,19 @@ def _sparse(spec: Spec) -> str:
     for name, layers in (("excluded", sparse.exclude), ("kept dense", sparse.keep_dense)):
         text += f", {name}: {' '.join(layers)}" if layers else ""
     return text + (", after a dense twin" if spec.dense_twin else "")
+
+
+def _cycles(spec: Spec) -> str:
+    assert spec.cycles is not None
+    count = len(cycle_sparsities(spec.sparse.sparsity, spec.cycles.prune))
+    pictures = "the same pictures in each" if spec.cycles.reset_seed else "other pictures in each"
+    parts = [
+        f"{count}, the first one dense",
+        f"{spec.cycles.prune:g} of the remaining weights pruned after each",
+    ]
+    return ", ".join(
+        [*parts, pictures, *(["begun with the best epoch's weights"] * (spec.cycles.carry == "best"))]
+    )
 
 
 def _epoch(number: float) -> str:

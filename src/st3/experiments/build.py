@@ -115,7 +115,7 @@ def build_sparsifier(
     start = end = None  # a method that has a ramp of its own says when
     if not method.only_ramps:
         start, end = (round(at * steps_per_epoch) for at in (recipe.ramp.start, recipe.ramp.end))
-    return sparsify(
+    sparsifier = sparsify(
         model,
         optimizer,
         sparsity=sparse.sparsity,
@@ -128,7 +128,11 @@ def build_sparsifier(
         exclude=list(sparse.exclude),
         keep_dense=[ends.get(name, name) for name in sparse.keep_dense],
         min_weights=sparse.min_weights,
+        from_sparse=bool(spec.cycle),  # the cycle before has left zeros
     )
+    if spec.cycle and method.keeps == "active":
+        sparsifier.freeze()  # what the cycle began without stays away: no step needs to look again
+    return sparsifier
 
 
 def build_method(spec: SparseSpec) -> Method:

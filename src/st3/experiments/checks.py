@@ -12,6 +12,7 @@ from ..data.digits import needless
 from ..models import MODELS
 from ..registry import Registry
 from .arguments import argument_faults, method_faults, method_of, value_faults
+from .cycles import cycle_faults
 from .own_function import name_fault
 
 if TYPE_CHECKING:
@@ -58,6 +59,7 @@ def contradictions(spec: "Spec") -> list[str]:
         faults.append(f"method 'dense' with sparsity {spec.sparse.sparsity:g}: leave one of them out")
     if spec.sparse.is_dense and spec.dense_twin:
         faults.append("method 'dense' needs no dense twin")
+    faults += cycle_faults(spec)
     sparse = spec.sparse
     if not sparse.is_dense and (method := method_of(sparse.method, sparse.arguments)) is not None:
         faults += choices.contradictions(

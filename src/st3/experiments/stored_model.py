@@ -72,7 +72,9 @@ def read_stored_model(path: Path) -> StoredModel:
     """Read the model of a run (its folder), a safetensors file (plain or sparse), or a state_dict saved by torch."""
     if path.is_dir():
         run = Run.open(path)
-        file = path / "model.safetensors"
+        file = path / str(
+            (run.summary or {}).get("model") or "model.safetensors"
+        )  # in cycles: the last one's
         if not run.is_finished or not file.is_file():
             raise ResultsError(
                 f"the run in {path} is not finished: it has no {file.name} yet; go on with it: "

@@ -20,6 +20,10 @@ class Table:
 
 def headline(run: Run) -> str:
     method = "dense" if run.method is None else f"{run.method} at {_brief(run.target)} sparsity"
+    if run.is_in_cycles:
+        method += f" in {run.planned_cycles} cycles"
+    elif run.spec.get("cycle") is not None:
+        method += f", cycle {run.spec['cycle']}"
     return f"{run.model} on {run.data}, {method}"
 
 
