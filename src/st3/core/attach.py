@@ -62,8 +62,8 @@ def sparsify(
     total_steps     calls of optimizer.step in the whole run (with gradient accumulation, fewer than batches)
     start, end      where the ramp begins and ends: a fraction of the run (float) or a step (int); None: what is usual
                     (5/160 and 0.5 for ST-3)
-    method          a name ("st3", "gmp", "rigl", ...) or an object such as st3.ST3(rescale=False); what goes with it and
-                    what does not: docs/methods.md
+    method          a name ("st3", "gmp", "rigl", ...) or an object such as st3.ST3(rescale=False); what goes with it
+                    and what does not: docs/methods.md
     allocation      "global", "sigma", "uniform", "erk", "lamp", or an object such as st3.Sigma("fan_in"); None: what is
                     usual for the method ("global" for ST-3)
     include         restricts the layers: names, globs, regular expressions, types, predicates
