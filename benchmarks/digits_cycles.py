@@ -84,12 +84,13 @@ def main() -> None:
     )
     parser.add_argument("--folder", type=Path, default=Path("runs/digits-cycles"))
     parser.add_argument("--sparsity", type=float, nargs="+", default=[0.9, 0.98])
+    parser.add_argument("--only", nargs="+", choices=CASES, default=list(CASES), metavar="NAME")
     parser.add_argument("--rounds", type=int, default=3, help="seeds (default 3)")
     parser.add_argument("--epochs", type=int, default=30, help="of each cycle (default 30)")
     parser.add_argument("--output", help="write the rows to this JSON file")
     given = parser.parse_args()
     warnings.simplefilter("ignore", st3.LayerCollapseWarning)
-    cases = [(name, sparsity) for name in CASES for sparsity in given.sparsity]
+    cases = [(name, sparsity) for name in given.only for sparsity in given.sparsity]
     found: dict[tuple[str, float], list[dict[str, Any]]] = {case: [] for case in cases}
     for seed in range(given.rounds):
         for name, sparsity in cases:
