@@ -32,6 +32,7 @@ from .methods.granet import GraNet
 from .methods.rigl import SET, RigL, Static
 from .methods.soft import Soft
 from .methods.st3 import ST3
+from .methods.str import STR
 
 __all__ = [
     "DNW",
@@ -42,6 +43,7 @@ __all__ = [
     "LAST",
     "SET",
     "ST3",
+    "STR",
     "CheckpointError",
     "ExportError",
     "Feather",

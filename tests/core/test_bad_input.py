@@ -152,7 +152,7 @@ def test_a_fraction_above_one_is_taken_for_a_step(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", ["start", "end"])
-@pytest.mark.parametrize("value", [True, "5", None])
+@pytest.mark.parametrize("value", [True, "5", [5]])
 def test_start_and_end_are_numbers(name: str, value: Any) -> None:
     check(
         f"{name} must be a fraction of the run (float) or a step (int), got {value!r}",

@@ -8,7 +8,17 @@ from torch import nn
 from torch.optim import Optimizer
 
 from .allocations import ALLOCATIONS, Allocation
-from .choices import check_count, check_ramp_fits, check_sparsity, resolve_allocation, resolve_method
+from .choices import (
+    check_allocation_fits,
+    check_count,
+    check_learnable,
+    check_no_target,
+    check_ramp_fits,
+    check_search,
+    check_sparsity,
+    resolve_allocation,
+    resolve_method,
+)
 from .conductor import Conductor
 from .errors import Faults
 from .exchange import Exchange
@@ -21,6 +31,7 @@ from .ramps import Constant, Ramp, check_ramp, resolve_ramp, step_of
 from .shards import all_reduce, local, reshard
 from .sparsifier import Sparsifier
 from .store import check_state
+from .variables import check_learned
 
 __all__ = ["keep_mask", "sparsify"]
 
@@ -33,10 +44,10 @@ def sparsify(
     model: nn.Module,
     optimizer: Optimizer | Sequence[Optimizer],
     *,
-    sparsity: float,
-    total_steps: int,
-    start: float = 5 / 160,
-    end: float = 0.5,
+    sparsity: float | None = None,
+    total_steps: int | None = None,
+    start: float | None = None,
+    end: float | None = None,
     method: str | Method = "st3",
     allocation: str | Allocation | None = None,
     include: Patterns | None = None,
@@ -49,9 +60,10 @@ def sparsify(
 ) -> Sparsifier:
     """Make `model` sparse while `optimizer` trains it; the training loop stays as it is.
 
-    sparsity        fraction of zeros over the sparsified layers at the end, 0 to 1
+    sparsity        fraction of zeros over the sparsified layers at the end, 0 to 1; not for STR, which finds its own
     total_steps     calls of optimizer.step in the whole run (with gradient accumulation, fewer than batches)
-    start, end      where the ramp begins and ends: a fraction of the run (float) or a step (int)
+    start, end      where the ramp begins and ends: a fraction of the run (float) or a step (int); None: what is usual
+                    for the method (5/160 and 0.5 for ST-3)
     method          a name ("st3", "gmp", "rigl", ...) or an object such as st3.ST3(rescale=False)
     allocation      "global", "sigma", "uniform", "erk", "lamp", or an object such as st3.Sigma("fan_in"); None: what is
                     usual for the method ("global" for ST-3)
@@ -79,6 +91,13 @@ def sparsify(
     """
     _check_model(model)
     faults = Faults()
+    the_method = faults.check(resolve_method, method)
+    if the_method is not None and not the_method.has_target:
+        ways = {"start": start, "end": end, "ramp": ramp, "allocation": allocation}
+        floors = {"layer_sparsity": layer_sparsity, "min_weights": min_weights or None}
+        faults.check(check_no_target, the_method, sparsity=sparsity, **ways, **floors)
+        sparsity, total_steps, start, end = 0.0, total_steps or 1, None, None
+        ramp, allocation, layer_sparsity, min_weights = "constant", None, None, 0
     faults.check(check_sparsity, sparsity, "sparsity")
     if not isinstance(layer_sparsity, Mapping | None):
         faults.found.append(
@@ -90,10 +109,12 @@ def sparsify(
     faults.check(check_count, total_steps, "total_steps", least=1)
     faults.check(check_count, min_weights, "min_weights", least=0)
     steps = total_steps if not faults.found else 1
-    first, last = faults.check(step_of, start, steps, "start"), faults.check(step_of, end, steps, "end")
-    the_method = faults.check(resolve_method, method)
+    kind = Method if the_method is None else type(the_method)
+    first = faults.check(step_of, kind.usual_start if start is None else start, steps, "start")
+    last = faults.check(step_of, kind.usual_end if end is None else end, steps, "end")
     if the_method is not None:
         faults.check(check_ramp_fits, the_method, ramp)
+        faults.check(check_allocation_fits, the_method, allocation)
         if the_method.only_ramps == ("constant",) or (ramp is None and the_method.usual_ramp == "constant"):
             first = 0  # sparse from before the first step
         ramp = the_method.usual_ramp if ramp is None else ramp
@@ -105,6 +126,8 @@ def sparsify(
         ramp = faults.check(
             resolve_ramp, ramp, sparsity=sparsity, start=first, end=last, total_steps=total_steps
         )
+        if not faults.found:
+            faults.check(check_search, the_method, ramp, sparsity, total_steps)
     the_allocation = faults.check(resolve_allocation, allocation)
     optimizers = faults.check(_optimizers, optimizer)
     reshard(model)
@@ -117,7 +140,14 @@ def sparsify(
         layer_sparsity=layer_sparsity,
     )
     faults.raise_all()
-    plan = Plan(float(sparsity), ramp, the_allocation, int(min_weights), int(total_steps))  # type: ignore[arg-type]
+    plan = Plan(
+        float(sparsity),  # type: ignore[arg-type]
+        ramp,  # type: ignore[arg-type]
+        the_allocation,
+        int(min_weights),
+        int(total_steps),  # type: ignore[arg-type]
+        the_method.has_target,
+    )
     return _attach(model, layers, optimizers, the_method, plan, from_sparse=from_sparse)
 
 
@@ -187,15 +217,19 @@ def _attach(
         _refuse_orphans(layers)
 
     _refuse_sharded_growth(layers, method)
+    check_learnable(method, list(layers), optimizers)
+    if method.keeps != "mask":
+        for layer in layers:
+            check_learned(layer, owners[layer.name].state.get(layer.parameter, {}), method.learns)
     if method.keeps != "mask":
         plan.require_feasible(list(layers), [local(layer.parameter.detach()) for layer in layers])
 
-    watch = CollapseWatch(plan.allocation)
+    watch = CollapseWatch(plan.allocation, has_target=plan.has_target)
     for other in relieved:
         other.detach()  # that is, its guard: from here on it is said what is meant
     exchange = Exchange(layers, owners, method, plan)
     exchange.begin(anew=from_sparse)
-    conductor = Conductor(exchange)
+    conductor = Conductor(exchange, model)
     conductor.attach()
     sparsifier = Sparsifier(model, layers, conductor, watch)
     _attached.add(sparsifier)

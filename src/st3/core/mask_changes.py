@@ -15,7 +15,7 @@ from torch.optim import Optimizer
 from .masks import MaskView, Moment
 from .method import MaskMethod
 from .shards import local
-from .store import KEYS
+from .store import is_ours
 
 if TYPE_CHECKING:
     from .exchange import Exchange
@@ -103,7 +103,7 @@ class MaskChanges:
     def _set(self, masks: Sequence[Tensor], *, first: bool = False) -> None:
         exchange = self._exchange
         for layer, mask in zip(exchange.layers, masks, strict=True):
-            if not first and not exchange.may_join(layer) and not exchange.plan.ramp(0):
+            if not first and not exchange.may_join(layer) and not exchange.begins_sparse:
                 continue  # a layer stays dense until its first gradient: its mask could not be saved before
             held = local(exchange.store.get(layer))
             _clear_momentum(exchange.store.owner(layer), layer, held & mask)
@@ -113,5 +113,5 @@ class MaskChanges:
 def _clear_momentum(optimizer: Optimizer, layer: "Layer", stayed: Tensor) -> None:
     """Set what the optimizer remembers of weights that have not `stayed` active to 0."""
     for key, value in optimizer.state.get(layer.parameter, {}).items():
-        if key not in KEYS and isinstance(value, Tensor) and value.shape == layer.parameter.shape:
+        if not is_ours(key) and isinstance(value, Tensor) and value.shape == layer.parameter.shape:
             local(value).masked_fill_(~stayed, 0.0)

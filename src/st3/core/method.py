@@ -31,7 +31,17 @@ class Method(ABC):
     keeps: ClassVar[Literal["raw", "mask", "active"]]
     usual_allocation: ClassVar[str] = "global"  # what it takes if nothing is said
     usual_ramp: ClassVar[str] = "cubic"
+    usual_start: ClassVar[float] = 5 / 160  # of the ramp, as a part of the run
+    usual_end: ClassVar[float] = 0.5
     only_ramps: ClassVar[tuple[str, ...]] = ()  # the ramps that make sense for it; empty: any
+    only_allocations: ClassVar[tuple[str, ...]] = ()  # likewise
+    has_target: ClassVar[bool] = True  # False: its sparsity cannot be asked for, only found out
+    learns: ClassVar[str | None] = None  # the variable that it learns beside the weights, see learned.py
+    passes: int = 1  # forward and backward passes that one step is meant to be made from
+
+    def slack(self, weights: int, sparsity: float) -> int:
+        """Return how many of the zeros asked for may be missing, for a method whose count is random."""
+        return 0
 
     def is_straight_through(self, sparsity: float) -> bool:
         """Tell whether the raw weight's gradient is the sparse weight's, unchanged, for this target sparsity."""
