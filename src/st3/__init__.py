@@ -29,6 +29,7 @@ from .methods.dnw import DNW
 from .methods.feather import Feather
 from .methods.gmp import GMP
 from .methods.granet import GraNet
+from .methods.probmask import ProbMask
 from .methods.rigl import SET, RigL, Static
 from .methods.soft import Soft
 from .methods.st3 import ST3
@@ -50,6 +51,7 @@ __all__ = [
     "Global",
     "GraNet",
     "LayerCollapseWarning",
+    "ProbMask",
     "RigL",
     "Sigma",
     "Soft",

@@ -11,7 +11,7 @@ from torch import Tensor
 
 __all__ = ["project"]
 
-ITERATIONS = 20
+ITERATIONS = 16
 
 
 @torch.no_grad()
@@ -28,7 +28,7 @@ def project(parts: Sequence[Tensor], budget: float) -> None:
     """
     device = parts[0].device
     low = torch.zeros((), dtype=torch.float64, device=device)
-    high = torch.ones_like(low)
+    high = torch.stack([part.max().double().to(device) for part in parts]).max().clamp(min=0)
     shift = low
     for _ in range(ITERATIONS):
         excess, between = low.new_full((), -budget), torch.zeros_like(low)
@@ -38,6 +38,6 @@ def project(parts: Sequence[Tensor], budget: float) -> None:
             excess += lowered.clamp_(0, 1).sum(dtype=torch.float64).to(device)
         low, high = torch.where(excess > 0, shift, low), torch.where(excess > 0, high, shift)
         newton = shift + excess / between.clamp(min=1)
-        shift = torch.where((newton > low) & (newton < high), newton, (low + high) / 2)
+        shift = torch.where((newton >= low) & (newton <= high), newton, (low + high) / 2)
     for part in parts:
-        part.sub_(high.to(part.device, part.dtype)).clamp_(0, 1)
+        part.sub_(shift.to(part.device, part.dtype)).clamp_(0, 1)
