@@ -6,6 +6,7 @@ The recipe is `digits` (30 epochs) for all of them. A run that is interrupted go
 """
 
 import argparse
+import json
 import warnings
 from pathlib import Path
 from statistics import mean, stdev
@@ -19,22 +20,34 @@ from st3.experiments.run import train
 from st3.experiments.spec import compose
 
 # name -> what `compose` is told; every registered method, and choices of theirs that papers use
-CHOICES: dict[str, dict[str, Any]] = {name: {"method": name} for name in METHODS} | {
+CHOICES: dict[str, dict[str, Any]] = {
+    name: {"method": name} for name in METHODS if METHODS[name]().has_target
+} | {
     "st3, sigma": {"method": "st3", "allocation": "sigma"},
     "rigl, erk": {"method": "rigl", "allocation": "erk"},
     "hard, straight-through": {"method": "st3", "arguments": {"soft": False, "rescale": False}},
 }
 
 
-def accuracies(
-    name: str, sparse: dict[str, Any], folder: Path, seeds: int, epochs: int | None
-) -> list[float]:
+# Methods that find their own sparsity: the settings that come near the one wished for, in 30 epochs.
+NEAR: dict[str, dict[float, dict[str, Any]]] = {
+    "str": {
+        0.9: {"method": "str", "arguments": {"init": -8.0, "weight_decay": 0.035}},
+        0.98: {"method": "str", "arguments": {"init": -8.0, "weight_decay": 0.06}},
+    }
+}
+
+
+def results(
+    name: str, sparsity: float, sparse: dict[str, Any], folder: Path, seeds: int, epochs: int | None
+) -> list[tuple[float, float]]:
+    """Return test accuracy and sparsity of every seed."""
     found = []
     for seed in range(seeds):
-        place = folder / f"{name.replace(', ', '-')}-{sparse['sparsity']}-seed{seed}"
+        place = folder / f"{name.replace(', ', '-')}-{sparsity}-seed{seed}"
         settings = {"seeds": {"init": seed, "data": seed}, "machine": {"device": "cpu"}, "dense_twin": False}
         summary = train(compose(sparse=sparse, epochs=epochs, **settings), place, resume=place.exists())
-        found.append(summary["test"]["accuracy"])
+        found.append((summary["test"]["accuracy"], summary["sparsity"]))
     return found
 
 
@@ -46,17 +59,31 @@ def main() -> None:
     parser.add_argument("--sparsity", type=float, nargs="+", default=[0.9, 0.98])
     parser.add_argument("--rounds", type=int, default=3, help="seeds (default 3)")
     parser.add_argument("--epochs", type=int, help="default: the recipe's 30")
+    parser.add_argument(
+        "--only", nargs="+", metavar="NAME", help="these methods; rows of others stay as they are"
+    )
     parser.add_argument("--output", help="write the rows to this JSON file")
     given = parser.parse_args()
     warnings.simplefilter("ignore", st3.LayerCollapseWarning)
-    cases = [("dense", {"method": "dense", "sparsity": 0.0})]
-    cases += [(name, {**sparse, "sparsity": s}) for s in given.sparsity for name, sparse in CHOICES.items()]
+    cases: list[tuple[str, float, dict[str, Any]]] = [("dense", 0.0, {"method": "dense", "sparsity": 0.0})]
+    for wish in given.sparsity:
+        cases += [(name, wish, {**sparse, "sparsity": wish}) for name, sparse in CHOICES.items()]
+        cases += [(name, wish, settings[wish]) for name, settings in NEAR.items() if wish in settings]
     rows = []
-    for name, sparse in cases:
-        found = accuracies(name, sparse, given.folder, given.rounds, given.epochs)
+    if given.only:
+        cases = [case for case in cases if case[0].split(", ")[0] in given.only]
+        again = {name for name, *_ in cases}
+        stored = json.loads(Path(given.output).read_text())["rows"] if given.output else []
+        rows = [row for row in stored if row["method"] not in again]
+    for name, wish, sparse in cases:
+        pairs = results(name, wish, sparse, given.folder, given.rounds, given.epochs)
+        found = [accuracy for accuracy, _ in pairs]
         spread = stdev(found) if len(found) > 1 else 0.0
-        row = {"method": name, "sparsity": sparse["sparsity"], "test accuracy": round(mean(found), 4)}
-        rows.append(row | {"standard deviation": round(spread, 4), "seeds": found})
+        row = {"method": name, "sparsity": wish, "test accuracy": round(mean(found), 4)}
+        row |= {"standard deviation": round(spread, 4), "seeds": found}
+        if name in NEAR:
+            row |= {"arguments": sparse["arguments"], "sparsity reached": [round(s, 4) for _, s in pairs]}
+        rows.append(row)
         print(row, flush=True)
     spec = {"data": "digits", "recipe": "digits", "epochs": given.epochs or 30, "seeds": given.rounds}
     record(given.output, spec, rows)

@@ -60,13 +60,17 @@ CASES: dict[
 def attach(
     model: nn.Module, optimizer: torch.optim.Optimizer, steps: int, method: str, allocation: str | None
 ) -> None:
-    has_ramp = not METHODS[method]().only_ramps
+    kind = METHODS[method]()
+    if not kind.has_target:
+        st3.sparsify(model, optimizer, method=st3.STR(init=-4.0))  # thresholds at work from the first step
+        return
+    has_ramp = not kind.only_ramps
     st3.sparsify(
         model,
         optimizer,
         sparsity=SPARSITY,
         total_steps=steps,
-        method=method,
+        method=st3.ProbMask(finetune=0.0) if method == "probmask" else method,  # the search, one pass per step
         allocation=allocation,
         ramp=(lambda step: SPARSITY if step >= steps else 0.8 + 0.1 * step / steps) if has_ramp else None,
     )

@@ -68,9 +68,9 @@ def zeros(model):
 
 def bisected(values, budget):
     """The textbook's projection, by halving."""
-    if values.sum() <= budget:
-        return values
-    low, high = 0.0, 1.0
+    if values.clamp(0, 1).sum() <= budget:
+        return values.clamp(0, 1)
+    low, high = 0.0, float(values.max())
     for _ in range(100):
         middle = (low + high) / 2
         low, high = (middle, high) if (values - middle).clamp(0, 1).sum() > budget else (low, middle)

@@ -159,7 +159,8 @@ class MaskSearch:
     def _mean(self, values: Tensor) -> Tensor:
         if self.group is None:
             return values
-        return all_reduce(values, [self.group]) / self.group.size()
+        mean: Tensor = all_reduce(values, [self.group]) / self.group.size()
+        return mean
 
     def _require_masks(self) -> None:
         if not self._undrawn:

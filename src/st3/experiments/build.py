@@ -2,6 +2,7 @@
 
 from collections import Counter
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import nn
@@ -21,7 +22,7 @@ from .messages import passed_on
 from .own_function import imported
 from .spec import DataSpec, ModelSpec, SparseSpec, Spec
 
-__all__ = ["build_model", "build_sparsifier", "build_splits", "check_scores", "wrap"]
+__all__ = ["build_method", "build_model", "build_sparsifier", "build_splits", "check_scores", "wrap"]
 
 
 def build_splits(spec: DataSpec) -> Splits:
@@ -112,19 +113,25 @@ def build_sparsifier(
         return None
     ends = {"first": FIRST, "last": LAST}
     method = build_method(sparse)
+    target: dict[str, Any] = {}
+    if method.has_target:
+        target = {
+            "sparsity": sparse.sparsity,
+            "start": round(recipe.ramp.start * steps_per_epoch),
+            "end": round(recipe.ramp.end * steps_per_epoch),
+            "allocation": sparse.allocation,
+            # its own begins when the method says
+            "ramp": None if sparse.ramp == method.usual_ramp else sparse.ramp,
+            "min_weights": sparse.min_weights,
+        }
     return sparsify(
         model,
         optimizer,
-        sparsity=sparse.sparsity,
         total_steps=recipe.epochs * steps_per_epoch,
-        start=round(recipe.ramp.start * steps_per_epoch),
-        end=round(recipe.ramp.end * steps_per_epoch),
         method=method,
-        allocation=sparse.allocation,
-        ramp=None if sparse.ramp == method.usual_ramp else sparse.ramp,  # its own begins when the method says
         exclude=list(sparse.exclude),
         keep_dense=[ends.get(name, name) for name in sparse.keep_dense],
-        min_weights=sparse.min_weights,
+        **target,
     )
 
 

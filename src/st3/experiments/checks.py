@@ -14,7 +14,7 @@ from .arguments import argument_faults, method_faults, value_faults
 from .own_function import name_fault
 
 if TYPE_CHECKING:
-    from .spec import Spec
+    from .spec import SparseSpec, Spec
 
 __all__ = ["DENSE", "check_device", "contradictions", "name_faults", "table"]
 
@@ -58,15 +58,29 @@ def contradictions(spec: "Spec") -> list[str]:
     if spec.sparse.is_dense and spec.dense_twin:
         faults.append("method 'dense' needs no dense twin")
     if not spec.sparse.is_dense and spec.sparse.method in METHODS:
-        ramps = METHODS[spec.sparse.method]().only_ramps
-        if ramps and spec.sparse.ramp not in ramps:
-            faults.append(
-                f"method {spec.sparse.method!r} keeps one sparsity all along: no ramp {spec.sparse.ramp!r}"
-            )
+        faults += _misfits(spec.sparse)
     if spec.machine.precision == "float16" and spec.machine.device == "cpu":
         faults.append("precision float16 needs a CUDA device; on a CPU use bfloat16")
     if spec.data.name == "digits" and (fault := needless(spec.data.dir, spec.data.download)):
         faults.append(fault)
+    return faults
+
+
+def _misfits(sparse: "SparseSpec") -> list[str]:
+    """Return what a method of the catalogue cannot be asked for."""
+    method, name = METHODS[sparse.method](), f"method {sparse.method!r}"
+    if not method.has_target:
+        usual = {"sparsity": None, "allocation": method.usual_allocation, "ramp": method.usual_ramp}
+        given = [key for key, value in {**usual, "min_weights": 0}.items() if getattr(sparse, key) != value]
+        reason = f"{name} learns its thresholds, so that no sparsity can be asked of it"
+        return [f"{reason}: leave {', '.join(given)} out"] if given else []
+    faults = []
+    if sparse.sparsity is None:
+        faults.append(f"{name} needs a sparsity")
+    if method.only_ramps and sparse.ramp not in method.only_ramps:
+        faults.append(f"{name} keeps one sparsity all along: no ramp {sparse.ramp!r}")
+    if method.only_allocations and sparse.allocation not in method.only_allocations:
+        faults.append(f"{name} learns how the sparsity is shared: no allocation {sparse.allocation!r}")
     return faults
 
 

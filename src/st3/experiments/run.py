@@ -30,9 +30,9 @@ from ..training.process import Process, joined
 from ..training.records import Records, write_json
 from ..training.snapshots import Snapshots
 from ..training.stop import StopWish
-from .build import build_model, build_sparsifier, build_splits, check_scores, wrap
+from .build import build_method, build_model, build_sparsifier, build_splits, check_scores, wrap
 from .folder import check, claimed, finished_summary, write_spec
-from .spec import ModelSpec, Spec
+from .spec import ModelSpec, SparseSpec, Spec
 from .versions import record_versions
 
 __all__ = ["ProcessLostError", "train"]
@@ -83,7 +83,7 @@ def train(
 def _rehearse(spec: Spec, model: nn.Module, splits: Splits) -> None:
     """Raise now what attaching the sparsifier would raise after the dense twin has been trained."""
     twin = copy.deepcopy(model)
-    optimizer = build_optimizer(twin, spec.recipe.optimizer, spec.sparse.sparsity)
+    optimizer = build_optimizer(twin, spec.recipe.optimizer, spec.sparse.sparsity or 0.0)
     batches = -(-len(splits.train) // spec.recipe.batch_size)
     sparsifier = build_sparsifier(spec, twin, optimizer, batches)
     if sparsifier is not None:
@@ -173,7 +173,7 @@ def _splits(spec: Spec, process: Process) -> Splits:
 def _job(spec: Spec, model: nn.Module, splits: Splits, process: Process) -> Job:
     recipe = spec.recipe
     train = _batches(spec, splits.train, process, spec.seeds.data)
-    optimizer = build_optimizer(model, recipe.optimizer, spec.sparse.sparsity)
+    optimizer = build_optimizer(model, recipe.optimizer, spec.sparse.sparsity or 0.0)
     return Job(
         model=model,
         optimizer=optimizer,
@@ -229,7 +229,7 @@ def _finish(
     write_weights(path, weights, about)
     plain.load_state_dict(read_weights(path)[0])
     found = report(plain, torch.zeros(1, *splits.shape), include=layers)
-    if layers and found.zeros < quota(found.weights, spec.sparse.sparsity).zeros:
+    if layers and found.zeros < _zeros_asked(spec.sparse, found.weights):
         raise TargetMissedError(
             f"the best model holds {found.zeros:,} zeros in {found.weights:,} weights: too few"
         )
@@ -244,6 +244,7 @@ def _finish(
         "steps": steps,
         "seconds": round(progress.seconds, 3),
         "sparsity": found.sparsity,
+        "method": spec.sparse.method,
         "target": None if spec.sparse.is_dense else spec.sparse.sparsity,
         "parameters": parameters,
         "active_parameters": parameters - found.zeros,
@@ -259,6 +260,12 @@ def _finish(
     write_json(folder / "summary.json", summary)
     _write_pages(folder, anew=True)
     return summary
+
+
+def _zeros_asked(sparse: SparseSpec, weights: int) -> int:
+    """Return how many zeros the final model must hold at the least."""
+    asked = sparse.sparsity or 0.0
+    return quota(weights, asked).zeros - build_method(sparse).slack(weights, asked)
 
 
 def _write_pages(folder: Path, *, anew: bool) -> None:

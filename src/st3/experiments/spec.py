@@ -63,7 +63,7 @@ class SparseSpec(Section):
 
     method: str = "st3"
     arguments: dict[str, Any] = Field(default_factory=dict)  # of the method
-    sparsity: Annotated[float, AfterValidator(_sparsity)] = 0.9
+    sparsity: Annotated[float, AfterValidator(_sparsity)] | None = 0.9  # None: the method finds its own
     allocation: str = "global"
     ramp: str = "cubic"
     exclude: tuple[str, ...] = ()
@@ -194,6 +194,8 @@ def _fill_in(values: dict[str, Any]) -> str:
     if isinstance(method, str) and method in METHODS:
         sparse.setdefault("allocation", METHODS[method]().usual_allocation)
         sparse.setdefault("ramp", METHODS[method]().usual_ramp)
+        if not METHODS[method]().has_target:
+            sparse.setdefault("sparsity", None)
     if is_dense:
         sparse.setdefault("sparsity", 0.0)
     if values["dense_twin"] is None:

@@ -19,8 +19,9 @@ class Table:
 
 
 def headline(run: Run) -> str:
-    method = "dense" if run.method is None else f"{run.method} at {_brief(run.target)} sparsity"
-    return f"{run.model} on {run.data}, {method}"
+    method = "dense" if run.method is None else run.method
+    at = "" if run.target is None else f" at {_brief(run.target)} sparsity"
+    return f"{run.model} on {run.data}, {method}{at}"
 
 
 def standing(run: Run) -> str:
@@ -63,7 +64,7 @@ def key_figures(run: Run) -> list[tuple[str, str, str]]:
         ("test accuracy", percent(test.get("accuracy")), _loss(test)),
         ("validation accuracy", percent(validation.get("accuracy")), _loss(validation)),
         _twin_figure(run),
-        ("sparsity", percent(sparsity), f"asked {_brief(run.target)}"),
+        ("sparsity", percent(sparsity), _asked(run)),
         _parameters_figure(run),
         _macs_figure(summary),
         (
@@ -153,6 +154,10 @@ def _part(record: Record, key: str) -> Record:
 def _points(difference: float) -> str:
     """In percentage points, with a sign: −0.87 points."""
     return f"{100 * difference:+.2f}{SPACE}points".replace("-", "−")
+
+
+def _asked(run: Run) -> str:
+    return "learned, none asked" if run.target is None else f"asked {_brief(run.target)}"
 
 
 def _brief(fraction: float | None) -> str:
