@@ -33,7 +33,7 @@ CHOICES: dict[str, dict[str, Any]] = {
 NEAR: dict[str, dict[float, dict[str, Any]]] = {
     "str": {
         0.9: {"method": "str", "arguments": {"init": -8.0, "weight_decay": 0.035}},
-        0.98: {"method": "str", "arguments": {"init": -8.0, "weight_decay": 0.06}},
+        0.98: {"method": "str", "arguments": {"init": -8.0, "weight_decay": 0.07}},
     }
 }
 

@@ -70,7 +70,9 @@ def attach(
         optimizer,
         sparsity=SPARSITY,
         total_steps=steps,
-        method=st3.ProbMask(finetune=0.0) if method == "probmask" else method,  # the search, one pass per step
+        method=st3.ProbMask(finetune=0.0)
+        if method == "probmask"
+        else method,  # the search, one pass per step
         allocation=allocation,
         ramp=(lambda step: SPARSITY if step >= steps else 0.8 + 0.1 * step / steps) if has_ramp else None,
     )

@@ -86,6 +86,8 @@ def test_all_faults_are_told_at_once(sparse, faults):
 
 def test_masks_fixed_before_the_ramp_is_over_are_refused_before_the_first_batch(tmp_path):
     sparse = {"method": "probmask", "sparsity": 0.8, "arguments": {"finetune": 0.6}}
-    with pytest.raises(ValueError, match="ProbMask fixes its masks after step 16 of 38, where the ramp asks for"):
+    with pytest.raises(
+        ValueError, match="ProbMask fixes its masks after step 16 of 38, where the ramp asks for"
+    ):
         train(spec(sparse), tmp_path / "run")
     assert not (tmp_path / "run").exists()

@@ -22,7 +22,9 @@ TARGET = {"sparsity": 0.8, "total_steps": STEPS}
 
 def network(dtype=torch.float32):
     torch.manual_seed(0)
-    return nn.Sequential(nn.Linear(20, 40), nn.ReLU(), nn.Linear(40, 30), nn.ReLU(), nn.Linear(30, 3)).to(dtype)
+    return nn.Sequential(nn.Linear(20, 40), nn.ReLU(), nn.Linear(40, 30), nn.ReLU(), nn.Linear(30, 3)).to(
+        dtype
+    )
 
 
 def sgd(model):
@@ -98,7 +100,9 @@ def test_a_whole_search_agrees_with_autograd_under_the_same_noise(passes):
             loss = nn.functional.cross_entropy(functional_call(reference, raw | sparse, (x,)), y)
             (loss / passes).backward()
         learn(model, optimizer, [step], passes)
-        of_masks.param_groups[0]["lr"] = 0.05 * 0.5 * (1 + torch.cos(torch.tensor(torch.pi * step / STEPS)).item())
+        of_masks.param_groups[0]["lr"] = (
+            0.05 * 0.5 * (1 + torch.cos(torch.tensor(torch.pi * step / STEPS)).item())
+        )
         of_weights.step()
         of_masks.step()
         of_weights.zero_grad()
@@ -110,7 +114,7 @@ def test_a_whole_search_agrees_with_autograd_under_the_same_noise(passes):
                 learned[name].copy_(part.view_as(learned[name]))
     for name, probability in probabilities(sparsifier).items():
         assert torch.allclose(probability, learned[name], rtol=0, atol=1e-7)  # Adam divides by small numbers
-        assert 0 < float(probability.std())
+        assert float(probability.std()) > 0
         raw = optimizer.state[model.get_parameter(name)]["raw"]
         assert torch.allclose(raw, reference.get_parameter(name), rtol=0, atol=1e-7)
 
@@ -124,7 +128,7 @@ def test_the_projection_meets_the_budget_inside_the_box(budget):
     project(parts, budget)
     found = torch.cat([part.flatten() for part in parts])
     assert float(found.sum()) == pytest.approx(budget, abs=1e-6)
-    assert 0 <= found.min() and found.max() <= 1  # noqa: PT018
+    assert found.min() >= 0 and found.max() <= 1  # noqa: PT018
     assert torch.allclose(found, bisected(values, budget), atol=1e-9)
 
 
@@ -337,7 +341,9 @@ def test_a_gradient_without_a_mask_is_noticed():
     model, optimizer, _ = start()
     model.eval()
     backward(model, 0)
-    with pytest.raises(RuntimeError, match="got a gradient from a forward pass without a random mask: .*resample"):
+    with pytest.raises(
+        RuntimeError, match=r"got a gradient from a forward pass without a random mask: .*resample"
+    ):
         optimizer.step()
     optimizer.zero_grad()
     model.train()
@@ -358,7 +364,9 @@ def test_layers_called_one_by_one_work_with_resample():
 
 
 def test_masks_fixed_before_the_ramp_is_over_are_refused():
-    with pytest.raises(ValueError, match="ProbMask fixes its masks after step 20 of 40, where the ramp asks for"):
+    with pytest.raises(
+        ValueError, match="ProbMask fixes its masks after step 20 of 40, where the ramp asks for"
+    ):
         start(st3.ProbMask(finetune=0.5))
 
 
@@ -378,7 +386,7 @@ def test_settings_that_make_no_sense_are_refused(settings, complaint):
 
 
 def test_half_precision_weights_are_refused():
-    with pytest.raises(ValueError, match="a probability in steps too small for torch.float16"):
+    with pytest.raises(ValueError, match=r"a probability in steps too small for torch.float16"):
         start(dtype=torch.float16)
 
 
@@ -387,5 +395,7 @@ def test_sharded_weights_are_refused():
     from torch.distributed.fsdp import fully_shard
 
     model = fully_shard(network())
-    with pytest.raises(ValueError, match="which fully_shard does not show: train it with DistributedDataParallel"):
+    with pytest.raises(
+        ValueError, match="which fully_shard does not show: train it with DistributedDataParallel"
+    ):
         st3.sparsify(model, sgd(model), method=QUICK, **TARGET)

@@ -27,7 +27,14 @@ every_optimizer = pytest.mark.parametrize("kind", OPTIMIZERS)
 
 def network(dtype=torch.float32):
     torch.manual_seed(0)
-    layers = (nn.Linear(20, 40), nn.BatchNorm1d(40), nn.ReLU(), nn.Linear(40, 30), nn.ReLU(), nn.Linear(30, 3))
+    layers = (
+        nn.Linear(20, 40),
+        nn.BatchNorm1d(40),
+        nn.ReLU(),
+        nn.Linear(40, 30),
+        nn.ReLU(),
+        nn.Linear(30, 3),
+    )
     return nn.Sequential(*layers).to(dtype)
 
 
@@ -177,7 +184,11 @@ def test_only_the_last_model_of_a_run_counts_since_those_before_are_denser():
     model = network()
     optimizer = OPTIMIZERS["sgd"](model.parameters())
     sparsifier = st3.sparsify(model, optimizer, method="str", total_steps=3)
-    assert [(learn(model, optimizer, [step]), sparsifier.at_target)[1] for step in range(3)] == [False, False, True]
+    assert [(learn(model, optimizer, [step]), sparsifier.at_target)[1] for step in range(3)] == [
+        False,
+        False,
+        True,
+    ]
 
 
 # ---------------------------------------------------------------- refusals
@@ -191,7 +202,7 @@ def test_an_optimizer_whose_rule_is_not_known_is_refused():
 
 def test_half_precision_weights_are_refused_but_not_autocast():
     model = network().bfloat16()
-    with pytest.raises(ValueError, match="a threshold in steps too small for torch.bfloat16"):
+    with pytest.raises(ValueError, match=r"a threshold in steps too small for torch.bfloat16"):
         st3.sparsify(model, OPTIMIZERS["sgd"](model.parameters()), method="str")
     with pytest.raises(ValueError, match="weight_decay must not be negative, got -1"):
         st3.STR(weight_decay=-1)
@@ -206,21 +217,27 @@ def test_a_checkpoint_of_another_method_is_refused(order):
     saved = copy.deepcopy(optimizer.state_dict())
     other = network()
     its_optimizer = OPTIMIZERS["sgd"](other.parameters())
-    with pytest.raises(st3.CheckpointError, match="no learned variable for layer '0.weight'.*a learned threshold"):  # noqa: PT012
-        for action in order.split(", "):
-            if action == "load":
-                its_optimizer.load_state_dict(saved)
-            else:
-                st3.sparsify(other, its_optimizer, method="str")
+    acts = {
+        "load": lambda: its_optimizer.load_state_dict(saved),
+        "attach": lambda: st3.sparsify(other, its_optimizer, method="str"),
+    }
+    first, second = order.split(", ")
+    acts[first]()
+    with pytest.raises(
+        st3.CheckpointError, match=r"no learned variable for layer '0.weight'.*a learned threshold"
+    ):
+        acts[second]()
 
 
 def test_its_own_checkpoint_is_refused_by_another_method():
-    model, optimizer, sparsifier = start()
+    model, optimizer, _ = start()
     learn(model, optimizer, [0])
     other = network()
     its_optimizer = OPTIMIZERS["sgd"](other.parameters())
     st3.sparsify(other, its_optimizer, sparsity=0.5, total_steps=4)
-    with pytest.raises(st3.CheckpointError, match="a learned threshold for layer .* and this method needs none"):
+    with pytest.raises(
+        st3.CheckpointError, match=r"a learned threshold for layer .* and this method needs none"
+    ):
         its_optimizer.load_state_dict(optimizer.state_dict())
 
 

@@ -4,9 +4,9 @@
     lift            raw -> p, for the optimizer to move
     write           p -> raw; cuts from all raw weights; sparse weight -> p, in place
 
-A method that keeps only a mask needs no exchange: `write` sets its zeroed weights to 0 again. Learned thresholds take the
-place of the cuts, learned probabilities that of the thresholds (learned.py). When these things happen is the conductor's
-business.
+A method that keeps only a mask needs no exchange: `write` sets its zeroed weights to 0 again. Learned thresholds take
+the place of the plan's cuts, learned probabilities that of thresholds (learned.py). When these things happen is the
+conductor's business.
 """
 
 from collections.abc import Sequence
@@ -97,7 +97,9 @@ class Exchange:
                 self.variables.drop(layer)
             elif self.method.learns not in self.variables.of(layer):
                 first = self.method.first_variable(local(self.store.get(layer)))
-                self.variables.put(layer, {self.method.learns or "": first}, join=self.store.has_joined(layer))
+                self.variables.put(
+                    layer, {self.method.learns or "": first}, join=self.store.has_joined(layer)
+                )
 
     def _initial(self, layer: Layer) -> Tensor:
         weight = layer.parameter.detach()

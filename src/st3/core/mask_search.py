@@ -19,8 +19,8 @@ import torch
 from torch import Tensor
 from torch.optim import Adam, Optimizer
 
-from .learned import RandomMask
 from .layers import Layer
+from .learned import RandomMask
 from .projection import project
 from .shards import all_reduce
 from .variables import advance
@@ -191,7 +191,7 @@ class MaskSearch:
 
     @torch.no_grad()
     def project(self) -> None:
-        """Project the probabilities onto what the ramp leaves: those of the common budget, and of layers with their own."""
+        """Project the probabilities onto what the ramp leaves of the common budget, and of layers with their own."""
         if self.method is None:
             return
         plan, layers = self._exchange.plan, self._exchange.layers
@@ -231,5 +231,3 @@ class MaskSearch:
             probability = exchange.variables.of(layer)["probability"]
             mask = method.final_mask(probability, self._best[layer.name], uniform)
             layer.parameter.detach().copy_(exchange.raw(layer)).masked_fill_(~mask, 0.0)
-
-
