@@ -26,6 +26,8 @@ CHOICES: dict[str, dict[str, Any]] = {
     "st3, sigma": {"method": "st3", "allocation": "sigma"},
     "rigl, erk": {"method": "rigl", "allocation": "erk"},
     "hard, straight-through": {"method": "st3", "arguments": {"soft": False, "rescale": False}},
+    # Its own rate of the probabilities is for a hundred times as many steps.
+    "probmask": {"method": "probmask", "arguments": {"lr": 0.1}},
 }
 
 

@@ -344,3 +344,35 @@ def test_two_processes_learn_the_thresholds_of_one():
         assert zeros > 100
     assert found[1] == pytest.approx(found[0], rel=1e-9)
     assert found[2] == pytest.approx(found[0], rel=1e-9)
+
+
+@pytest.mark.parametrize("kind", ["sgd", "adamw"])
+@on_ranks(2)
+def test_sharded_checkpoints_resume_bit_for_bit(kind, tmp_path):
+    import torch.distributed.checkpoint as dcp
+    from torch.distributed.checkpoint import state_dict
+    from torch.distributed.fsdp import fully_shard
+
+    def begin():
+        model = fully_shard(network())
+        optimizer = OPTIMIZERS[kind](model.parameters())
+        return model, optimizer, st3.sparsify(model, optimizer, method=st3.STR(init=-3, weight_decay=0.01))
+
+    def state(model, optimizer):
+        model_state, optimizer_state = state_dict.get_state_dict(model, optimizer)
+        return {"model": model_state, "optimizer": optimizer_state}
+
+    model, optimizer, sparsifier = begin()
+    learn(model, optimizer, range(4))
+    dcp.save(state(model, optimizer), checkpoint_id=tmp_path)
+    other, its_optimizer, its_sparsifier = begin()
+    saved = state(other, its_optimizer)
+    dcp.load(saved, checkpoint_id=tmp_path)
+    loaded = {"model_state_dict": saved["model"], "optim_state_dict": saved["optimizer"]}
+    state_dict.set_state_dict(other, its_optimizer, **loaded)
+    assert its_sparsifier.step == 4
+    assert numbers(its_sparsifier) == numbers(sparsifier)
+    learn(model, optimizer, range(4, 8))
+    learn(other, its_optimizer, range(4, 8))
+    assert numbers(its_sparsifier) == numbers(sparsifier)
+    assert its_sparsifier.report().zeros == sparsifier.report().zeros
