@@ -8,7 +8,8 @@ There is no ramp and no target: what sparsity comes out cannot be asked for, onl
 and its slope are 0 in float32 and rises by weight decay alone (with the authors' 2.25e-5 and learning rate .256 it
 needs 20 of 100 epochs); from about -100 on the loss has a say. So `init` and `weight_decay` decide when sparsity
 appears and how much. `init` was -3200 for ResNet-50, -12800 for MobileNetV1. A short run needs a later start and a
-stronger decay; for the digits, 30 epochs: STR(init=-8, weight_decay=...), see docs/methods.md.
+stronger decay: for the digits, 30 epochs at a learning rate of 0.1, STR(init=-8, weight_decay=0.035) came to 90 % zeros
+and 0.07 to 98 %.
 
 `s` is moved by the same kind of optimizer as the weights (SGD, Adam or AdamW), with the learning rate and momentum of
 the layer's group and, unless `weight_decay` says otherwise, its decay: as if it were a parameter among them. Its
