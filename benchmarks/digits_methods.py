@@ -21,11 +21,15 @@ from st3.experiments.spec import compose
 
 # name -> what `compose` is told; every registered method, and choices of theirs that papers use
 CHOICES: dict[str, dict[str, Any]] = {
-    name: {"method": name} for name in METHODS if METHODS[name]().own_sparsity is None
+    name: {"method": name}
+    for name in METHODS
+    if METHODS[name]().own_sparsity is None and METHODS[name]().has_target
 } | {
     "st3, sigma": {"method": "st3", "allocation": "sigma"},
     "rigl, erk": {"method": "rigl", "allocation": "erk"},
     "hard, straight-through": {"method": "st3", "arguments": {"soft": False, "rescale": False}},
+    # Its own rate of the probabilities is for a hundred times as many steps.
+    "probmask": {"method": "probmask", "arguments": {"lr": 0.1}},
 }
 # Methods that imply their sparsity: what it is, they say by themselves.
 GROUPED = [name for name in METHODS if METHODS[name]().own_sparsity is not None]
@@ -36,15 +40,25 @@ IMPLIED: dict[str, dict[str, Any]] = {
 }
 
 
-def accuracies(
-    name: str, sparse: dict[str, Any], folder: Path, seeds: int, epochs: int | None
-) -> list[float]:
+# Methods that find their own sparsity: the settings that come near the one wished for, in 30 epochs.
+NEAR: dict[str, dict[float, dict[str, Any]]] = {
+    "str": {
+        0.9: {"method": "str", "arguments": {"init": -8.0, "weight_decay": 0.035}},
+        0.98: {"method": "str", "arguments": {"init": -8.0, "weight_decay": 0.07}},
+    }
+}
+
+
+def results(
+    name: str, sparsity: float, sparse: dict[str, Any], folder: Path, seeds: int, epochs: int | None
+) -> list[tuple[float, float]]:
+    """Return test accuracy and sparsity of every seed."""
     found = []
     for seed in range(seeds):
-        place = folder / f"{name.replace(', ', '-').replace(':', '-')}-{sparse['sparsity']}-seed{seed}"
+        place = folder / f"{name.replace(', ', '-').replace(':', '-')}-{sparsity}-seed{seed}"
         settings = {"seeds": {"init": seed, "data": seed}, "machine": {"device": "cpu"}, "dense_twin": False}
         summary = train(compose(sparse=sparse, epochs=epochs, **settings), place, resume=place.exists())
-        found.append(summary["test"]["accuracy"])
+        found.append((summary["test"]["accuracy"], summary["sparsity"]))
     return found
 
 
@@ -62,23 +76,28 @@ def main() -> None:
     parser.add_argument("--output", help="write the rows to this JSON file")
     given = parser.parse_args()
     warnings.simplefilter("ignore", st3.LayerCollapseWarning)
-    cases = [("dense", {"method": "dense", "sparsity": 0.0})]
-    cases += [(name, {**sparse, "sparsity": s}) for s in given.sparsity for name, sparse in CHOICES.items()]
-    cases += [
-        (name, {**sparse, "sparsity": compose(sparse=sparse).sparse.sparsity})
-        for name, sparse in IMPLIED.items()
-    ]
+    cases: list[tuple[str, float, dict[str, Any]]] = [("dense", 0.0, {"method": "dense", "sparsity": 0.0})]
+    for wish in given.sparsity:
+        cases += [(name, wish, {**sparse, "sparsity": wish}) for name, sparse in CHOICES.items()]
+        cases += [(name, wish, settings[wish]) for name, settings in NEAR.items() if wish in settings]
+    for name, sparse in IMPLIED.items():
+        own = compose(sparse=sparse).sparse.sparsity
+        cases.append((name, own, {**sparse, "sparsity": own}))
     rows = []
     if given.only:
-        cases = [(name, sparse) for name, sparse in cases if name.split(", ")[0] in given.only]
-        again = {name for name, _ in cases}
+        cases = [case for case in cases if case[0].split(", ")[0] in given.only]
+        again = {name for name, *_ in cases}
         stored = json.loads(Path(given.output).read_text())["rows"] if given.output else []
         rows = [row for row in stored if row["method"] not in again]
-    for name, sparse in cases:
-        found = accuracies(name, sparse, given.folder, given.rounds, given.epochs)
+    for name, wish, sparse in cases:
+        pairs = results(name, wish, sparse, given.folder, given.rounds, given.epochs)
+        found = [accuracy for accuracy, _ in pairs]
         spread = stdev(found) if len(found) > 1 else 0.0
-        row = {"method": name, "sparsity": sparse["sparsity"], "test accuracy": round(mean(found), 4)}
-        rows.append(row | {"standard deviation": round(spread, 4), "seeds": found})
+        row = {"method": name, "sparsity": wish, "test accuracy": round(mean(found), 4)}
+        row |= {"standard deviation": round(spread, 4), "seeds": found}
+        if name in NEAR:
+            row |= {"arguments": sparse["arguments"], "sparsity reached": [round(s, 4) for _, s in pairs]}
+        rows.append(row)
         print(row, flush=True)
     spec = {"data": "digits", "recipe": "digits", "epochs": given.epochs or 30, "seeds": given.rounds}
     record(given.output, spec, rows)

@@ -78,6 +78,9 @@ def attach(
     allocation: str | None,
 ) -> None:
     the_method = METHODS[method]() if isinstance(method, str) else method
+    if not the_method.has_target:
+        st3.sparsify(model, optimizer, method=st3.STR(init=-4.0))  # thresholds at work from the first step
+        return
 
     def rising(step: int) -> float:
         return SPARSITY if step >= steps else 0.8 + 0.1 * step / steps

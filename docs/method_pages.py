@@ -12,6 +12,7 @@ from dataclasses import MISSING, fields
 from pathlib import Path
 from textwrap import dedent, fill
 
+from st3.core.learned import LearnedMethod
 from st3.core.method import METHODS, GroupMethod, Method
 
 FOLDER = Path(__file__).parent / "methods"
@@ -56,6 +57,10 @@ def _state(method: Method) -> str:
     text = f"In the optimizer's state, saved and loaded with it: {held}; besides, the step count."
     if isinstance(method, GroupMethod) and method.has_scale:
         text += " The fixed factor of a weight lies beside its raw weight, under `'scale'`."
+    if isinstance(method, LearnedMethod):
+        text += (
+            f" The learned {method.learns} and its moments lie beside it, under keys that begin with `st3_`."
+        )
     return fill(text, 120)
 
 
@@ -74,6 +79,8 @@ def _remark(kind: type, field: str) -> str:
 
 
 def _usual(method: Method) -> str:
+    if not method.has_target:
+        return "None of either: the sparsity is found by training."
     lines = [f"Usual: ramp `{method.usual_ramp}`, allocation `{method.usual_allocation}`."]
     for kind, only in (("ramp", method.only_ramps), ("allocation", method.only_allocations)):
         if only:

@@ -31,11 +31,13 @@ from .methods.dnw import DNW
 from .methods.feather import Feather
 from .methods.gmp import GMP
 from .methods.granet import GraNet
+from .methods.probmask import ProbMask
 from .methods.rigl import SET, RigL, Static
 from .methods.s_ste import SSTE
 from .methods.soft import Soft
 from .methods.sr_ste import SRSTE
 from .methods.st3 import ST3
+from .methods.str import STR
 
 __all__ = [
     "ACDC",
@@ -49,12 +51,14 @@ __all__ = [
     "SRSTE",
     "SSTE",
     "ST3",
+    "STR",
     "CheckpointError",
     "ExportError",
     "Feather",
     "Global",
     "GraNet",
     "LayerCollapseWarning",
+    "ProbMask",
     "RigL",
     "Sigma",
     "Soft",

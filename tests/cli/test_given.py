@@ -30,7 +30,7 @@ def test_circumstances_do_not_name_a_run(given, names_a_run):
 def test_faults_of_all_options_are_told_at_once():
     given = Given(
         data={"name": "digit"},
-        sparse={"method": "st4", "sparsity": 1.5, "allocation": "globl"},
+        sparse={"method": "st33", "sparsity": 1.5, "allocation": "globl"},
         epochs=0,
         changes=("lr", "optimizer.lrr=1", "machine.device=cpu"),
     )
@@ -43,7 +43,7 @@ def test_faults_of_all_options_are_told_at_once():
         "sparse.sparsity",
         "unknown key 'recipe.optimizer.lrr'; did you mean 'lr'?",
         "unknown data set 'digit'; did you mean 'digits'?",
-        "unknown method 'st4'; did you mean 'st3'?",
+        "unknown method 'st33'; did you mean 'st3'?",
         "unknown allocation 'globl'; did you mean 'global'?",
     ):
         assert part in told

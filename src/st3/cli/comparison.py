@@ -14,7 +14,7 @@ Summary = Mapping[str, Any]
 
 def comparison_table(summary: Summary, dense: Summary | None = None) -> str:
     """Return the figures of a finished run as a table; beside them those of its dense twin, if there is one."""
-    columns = {"dense" if summary["target"] is None else "sparse": summary}
+    columns = {"dense" if _is_dense(summary) else "sparse": summary}
     if dense is not None:
         columns = {"dense": dense, **columns}
     cells = [_cells(column) for column in columns.values()]
@@ -38,6 +38,11 @@ def cycles_table(summary: Summary) -> str:
     ]
     head = ["cycle", "sparsity", "test accuracy", "validation accuracy", "active parameters"]
     return text_table([*head, "MACs (zeros skipped)", "folder"], rows)
+
+
+def _is_dense(summary: Summary) -> bool:
+    """Tell whether nothing was made sparse; a method without a target is not dense."""
+    return summary["target"] is None and summary.get("method", "dense") == "dense"
 
 
 def _cells(summary: Summary) -> dict[str, str]:
@@ -68,7 +73,7 @@ def closing_words(summary: Summary, folder: Path, dense: Summary | None = None) 
     lines = [f"One seed, {tested:,} test pictures: a single one makes {100 / tested:.2g} points of accuracy."]
     if dense is not None:
         lines += [_against(dense, summary)]
-    if summary["target"] is not None:
+    if not _is_dense(summary):
         lines += _what_zeros_bring(summary)
     lines += ["Written", f"  {folder / 'report.html'}  a page to open in a browser"]
     lines += [f"  {folder / summary['model']}  the model"]
@@ -79,7 +84,8 @@ def closing_words(summary: Summary, folder: Path, dense: Summary | None = None) 
     lines += [f"  st3 eval {name}  the accuracy of that file, measured again"]
     lines += ["  st3 train --data cifar10 --download --sparsity 0.95", ""]
     report, target = summary["report"], summary["target"]
-    asked = "dense, none was asked for" if target is None else f"target {100 * target:.2f} %"
+    nothing = "dense, none was asked for" if _is_dense(summary) else "learned, none was asked for"
+    asked = nothing if target is None else f"target {100 * target:.2f} %"
     zeros = f"{report['zeros']:,} of {report['weights']:,} weights are zero"
     return "\n".join([*lines, f"sparsity {100 * summary['sparsity']:.2f} % ({asked}): {zeros}"])
 

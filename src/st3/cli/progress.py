@@ -116,7 +116,8 @@ class LiveProgress(PlainProgress):
     def on_step(self, figures: Mapping[str, Any]) -> None:
         self._loss = f", loss {figures['loss']:.3f}"
         asked = figures["sparsity_asked"]
-        self._sparsity = "" if asked is None else f", sparsity {percent(asked)} -> {percent(self.target)}"
+        aim = "" if self.target is None else f" -> {percent(self.target)}"
+        self._sparsity = "" if asked is None else f", sparsity {percent(asked)}{aim}"
 
     def on_epoch(self, figures: Mapping[str, Any], layers: Mapping[str, Any]) -> None:
         self._accuracy = f", accuracy {percent(figures['validation']['accuracy'])}"
@@ -124,7 +125,7 @@ class LiveProgress(PlainProgress):
         super().on_epoch(figures, layers)
 
 
-def epoch_line(figures: Mapping[str, Any], epochs: int, target: float) -> str:
+def epoch_line(figures: Mapping[str, Any], epochs: int, target: float | None) -> str:
     """Return the figures of an epoch as a line without its end, which tells the time."""
     train, validation = figures["train"], figures["validation"]
     parts = [
@@ -135,7 +136,8 @@ def epoch_line(figures: Mapping[str, Any], epochs: int, target: float) -> str:
         f"validation {percent(validation['accuracy']):>7}",
     ]
     if figures["sparsity"] is not None:
-        parts.append(f"sparsity {percent(figures['sparsity']):>7} -> {percent(target)}")
+        aim = "" if target is None else f" -> {percent(target)}"
+        parts.append(f"sparsity {percent(figures['sparsity']):>7}{aim}")
     return "  ".join([*parts, "best" if figures["is_best"] else "    "])
 
 

@@ -15,7 +15,8 @@ RUNS = Path("runs")
 
 def usual_folder(spec: Spec, parent: Path = RUNS) -> Path:
     """Return a folder that is not there yet, named after what is trained."""
-    sparsity = () if spec.sparse.is_dense else (f"{spec.sparse.sparsity:g}",)
+    asked = None if spec.sparse.is_dense else spec.sparse.sparsity
+    sparsity = () if asked is None else (f"{asked:g}",)
     method = spec.sparse.method if spec.cycles is None else f"lrr-{spec.sparse.method}"
     parts = (spec.data.name, spec.model.name, method, *sparsity, f"seed{spec.seeds.init}")
     name = "-".join(re.sub(r"[^\w.]+", "-", part) for part in parts)

@@ -37,10 +37,11 @@ def _sparse(spec: Spec) -> str:
     method = method_of(sparse.method, sparse.arguments)
     has_times = sparse.ramp != "constant" and not (method and method.only_ramps)
     times = f" ramp from epoch {_epoch(ramp.start)} to {_epoch(ramp.end)}" if has_times else ""
-    text = (
-        f"{_with(sparse.method, sparse.arguments)}, sparsity {sparse.sparsity:g}, allocation {sparse.allocation}, "
-        f"{sparse.ramp}{times}"
-    )
+    text = _with(sparse.method, sparse.arguments)
+    if sparse.sparsity is None:
+        text += ", no target: what sparsity comes out is learned"
+    else:
+        text += f", sparsity {sparse.sparsity:g}, allocation {sparse.allocation}, {sparse.ramp}{times}"
     for name, layers in (("excluded", sparse.exclude), ("kept dense", sparse.keep_dense)):
         text += f", {name}: {' '.join(layers)}" if layers else ""
     return text + (", after a dense twin" if spec.dense_twin else "")
@@ -48,6 +49,7 @@ def _sparse(spec: Spec) -> str:
 
 def _cycles(spec: Spec) -> str:
     assert spec.cycles is not None
+    assert spec.sparse.sparsity is not None
     count = len(cycle_sparsities(spec.sparse.sparsity, spec.cycles.prune))
     pictures = "the same pictures in each" if spec.cycles.reset_seed else "other pictures in each"
     parts = [
@@ -71,7 +73,7 @@ def _recipe(spec: Spec) -> str:
         f"batch {recipe.batch_size}",
         f"{optimizer.name} {optimizer.lr:g} ({recipe.rate.kind})",
         f"momentum {optimizer.momentum:g}{' (nesterov)' if optimizer.nesterov else ''}",
-        f"weight decay {optimizer.decay_at(spec.sparse.sparsity):g}",
+        f"weight decay {optimizer.decay_at(spec.sparse.sparsity or 0.0):g}",
     ]
     if recipe.clip_norm is not None:
         parts.append(f"clipped at {recipe.clip_norm:g}")

@@ -22,6 +22,7 @@ from .exchange import Exchange
 from .groups import fit_groups
 from .inspection import CollapseWatch, count_all, require_numbers
 from .layers import Layers, find_layers
+from .learned_choices import check_learnable, check_no_target, check_search
 from .method import FixedMask, GroupMethod, MaskMethod, Method
 from .patterns import Patterns
 from .plan import Plan
@@ -29,6 +30,7 @@ from .ramps import Constant, Ramp, check_ramp, resolve_ramp, step_of
 from .shards import all_reduce, local, reshard
 from .sparsifier import Sparsifier
 from .store import check_state
+from .variables import check_learned
 
 __all__ = ["keep_mask", "sparsify"]
 
@@ -42,7 +44,7 @@ def sparsify(
     optimizer: Optimizer | Sequence[Optimizer],
     *,
     sparsity: float | None = None,
-    total_steps: int,
+    total_steps: int | None = None,
     start: float | None = None,
     end: float | None = None,
     method: str | Method = "st3",
@@ -58,10 +60,10 @@ def sparsify(
     """Make `model` sparse while `optimizer` trains it; the training loop stays as it is.
 
     sparsity        fraction of zeros over the sparsified layers at the end, 0 to 1; a method that implies it, such as
-                    st3.SRSTE(n=2, m=4), needs none
+                    st3.SRSTE(n=2, m=4), needs none, and STR finds its own
     total_steps     calls of optimizer.step in the whole run (with gradient accumulation, fewer than batches)
     start, end      where the ramp begins and ends: a fraction of the run (float) or a step (int); None: what is usual
-                    (5/160 and 0.5 for ST-3)
+                    for the method (5/160 and 0.5 for ST-3)
     method          a name ("st3", "gmp", "rigl", ...) or an object such as st3.ST3(rescale=False); what goes with it
                     and what does not: docs/methods.md
     allocation      "global", "sigma", "uniform", "erk", "lamp", or an object such as st3.Sigma("fan_in"); None: what is
@@ -91,6 +93,12 @@ def sparsify(
     _check_model(model)
     faults = Faults()
     the_method = faults.check(resolve_method, method)
+    if the_method is not None and not the_method.has_target:
+        ways = {"start": start, "end": end, "ramp": ramp, "allocation": allocation}
+        floors = {"layer_sparsity": layer_sparsity, "min_weights": min_weights or None}
+        faults.check(check_no_target, the_method, sparsity=sparsity, **ways, **floors)
+        sparsity, total_steps, start, end = 0.0, total_steps or 1, None, None
+        ramp, allocation, layer_sparsity, min_weights = "constant", None, None, 0
     target = faults.check(resolve_sparsity, sparsity, the_method)
     if not isinstance(layer_sparsity, Mapping | None):
         faults.found.append(
@@ -129,6 +137,8 @@ def sparsify(
         ramp = faults.check(
             resolve_ramp, ramp, sparsity=target, start=first, end=last, total_steps=total_steps
         )
+        if not faults.found:
+            faults.check(check_search, the_method, ramp, target, total_steps)
     the_allocation = faults.check(resolve_allocation, allocation)
     optimizers = faults.check(_optimizers, optimizer)
     reshard(model)
@@ -143,7 +153,14 @@ def sparsify(
     if isinstance(the_method, GroupMethod) and layers is not None:
         layers = faults.check(fit_groups, layers, the_method)
     faults.raise_all()
-    plan = Plan(target, ramp, the_allocation, int(min_weights), int(total_steps))  # type: ignore[arg-type]
+    plan = Plan(
+        target,
+        ramp,  # type: ignore[arg-type]
+        the_allocation,
+        int(min_weights),
+        int(total_steps),  # type: ignore[arg-type]
+        the_method.has_target,
+    )
     return _attach(model, layers, optimizers, the_method, plan, from_sparse=from_sparse)
 
 
@@ -213,15 +230,19 @@ def _attach(
         _refuse_orphans(layers)
 
     _refuse_sharded_growth(layers, method)
+    check_learnable(method, list(layers), optimizers)
+    if method.keeps != "mask":
+        for layer in layers:
+            check_learned(layer, owners[layer.name].state.get(layer.parameter, {}), method.learns)
     if method.keeps != "mask":
         plan.require_feasible(list(layers), [local(layer.parameter.detach()) for layer in layers])
 
-    watch = CollapseWatch(plan.allocation)
+    watch = CollapseWatch(plan.allocation, has_target=plan.has_target)
     for other in relieved:
         other.detach()  # that is, its guard: from here on it is said what is meant
     exchange = Exchange(layers, owners, method, plan)
     exchange.begin(anew=from_sparse)
-    conductor = Conductor(exchange)
+    conductor = Conductor(exchange, model)
     conductor.attach()
     sparsifier = Sparsifier(model, layers, conductor, watch)
     _attached.add(sparsifier)

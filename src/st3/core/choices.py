@@ -9,6 +9,7 @@ from typing import Any
 
 from ..registry import Registry
 from .allocations import ALLOCATIONS, Allocation
+from .learned import LearnedMethod
 from .method import METHODS, FixedMask, GroupMethod, MaskMethod, Method, ThresholdMethod
 from .ramps import RAMPS, Ramp
 
@@ -51,7 +52,7 @@ def resolve_allocation(allocation: str | Allocation) -> Allocation:
 def resolve_method(method: str | Method) -> Method:
     if isinstance(method, str):
         return METHODS[method]()
-    if not isinstance(method, ThresholdMethod | GroupMethod | MaskMethod | FixedMask):
+    if not isinstance(method, ThresholdMethod | GroupMethod | MaskMethod | LearnedMethod | FixedMask):
         raise TypeError(
             f"method must be a name ({', '.join(METHODS)}) or an object such as st3.ST3(), got {method!r}"
         )

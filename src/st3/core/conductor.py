@@ -1,8 +1,9 @@
 """The conductor of one optimizer step: hooks around `optimizer.step` and the order of what happens in them.
 
-    before the step  the closure runs, once; weights replaced from outside are noticed; raw -> p
+    before the step  the closure runs, once; weights replaced from outside are noticed; gradients of learned variables
+                     are taken from p.grad; raw -> p
     optimizer.step   p.grad, taken at the sparse weight, moves the raw weight; decay and momentum act on it
-    after the step   counter + 1; new cuts; p -> raw; sparse weight -> p
+    after the step   counter + 1; learned variables move; new cuts; p -> raw; sparse weight -> p
 
 What moves where is in exchange.py.
 """
@@ -11,10 +12,12 @@ from collections.abc import Callable
 from typing import Any
 
 import torch
+from torch import nn
 from torch.optim import Optimizer
 from torch.utils.hooks import RemovableHandle
 
 from .exchange import Exchange
+from .forward_pass import BeforeForward, averaging_processes
 from .gradients import Gradients
 from .step_call import begin_step, found_inf, is_initialisation, is_nested, run_closure_once
 from .store import check_loadable, read_step, write_step
@@ -25,13 +28,16 @@ __all__ = ["Conductor"]
 class Conductor:
     """Calls the exchange at the right moments of its optimizers' steps."""
 
-    def __init__(self, exchange: Exchange) -> None:
+    def __init__(self, exchange: Exchange, model: nn.Module) -> None:
         self.exchange = exchange
+        self._model = model
         self.gradients = Gradients(exchange.layers, exchange.raw_gradient)
         self.on_step: Callable[[int], None] = lambda step: None
         self.on_no_gradient: Callable[[], None] = lambda: None
         self._counts = True  # whether the step under way is a real one
+        self._creates = False  # whether it is there to create an optimizer's state, ours as well
         self._handles: list[RemovableHandle] = []
+        self._pass_handle: RemovableHandle | None = None  # as long as masks are drawn
 
     def attach(self) -> None:
         """Hang the hooks."""
@@ -44,16 +50,31 @@ class Conductor:
                 optimizer.register_load_state_dict_pre_hook(self._before_load),
                 optimizer.register_load_state_dict_post_hook(self._after_load),
             ]
-        self.hang_gradients()
+        self.hang()
 
-    def hang_gradients(self) -> None:
-        """Hang the gradient hooks that the method of the moment needs."""
+    def hang(self) -> None:
+        """Hang the hooks that the method of the moment needs: on gradients, and on forward passes."""
         exchange = self.exchange
         self.gradients.hang(active=not exchange.method.is_straight_through(exchange.plan.sparsity))
+        self._unhook_passes()
+        if exchange.search.method is not None:
+            exchange.search.group = averaging_processes(self._model)
+            never_traced: Callable[[Any], Any] = torch.compiler.disable
+            hook = BeforeForward(self._model, never_traced(self._before_forward))
+            self._pass_handle = self._model.register_forward_pre_hook(hook)
+
+    def _before_forward(self, model: nn.Module) -> None:
+        self.exchange.search.before_forward(is_training=model.training and torch.is_grad_enabled())
+
+    def _unhook_passes(self) -> None:
+        if self._pass_handle is not None:
+            self._pass_handle.remove()
+        self._pass_handle = None
 
     def unhook(self) -> None:
         """Remove every hook."""
         self.gradients.unhook()
+        self._unhook_passes()
         for handle in self._handles:
             handle.remove()
         self._handles = []
@@ -76,13 +97,17 @@ class Conductor:
         exchange.settle()
         args, kwargs = run_closure_once(args, kwargs, optimizer)
         mine = exchange.of(optimizer)
-        self._counts = not found_inf(optimizer) and not is_initialisation(optimizer)
+        self._creates = is_initialisation(optimizer)
+        self._counts = not found_inf(optimizer) and not self._creates
         exchange.had_gradient = {layer.name for layer in mine if layer.parameter.grad is not None}
         if not exchange.had_gradient:
             self.on_no_gradient()
         for layer in mine:
             exchange.notice_replacement(layer)
         self.gradients.map_sharded(mine)
+        if self._counts or self._creates:
+            exchange.thresholds.before_step(optimizer)
+            exchange.search.before_step(optimizer)
         if self._counts:
             exchange.changes.before_step(optimizer, (read_step(optimizer) or 0) + 1)
             self.gradients.add_own(optimizer, mine, exchange.own_gradient)
@@ -103,15 +128,30 @@ class Conductor:
         together = len({read_step(o) for o in exchange.optimizers}) == 1
         self.gradients.give_back()
         exchange.changes.give_back()
+        if self._counts or self._creates:
+            exchange.thresholds.after_step(optimizer)
+            exchange.search.after_step(optimizer)
         if together and self._counts:
+            exchange.search.project()
             exchange.changes.after_step()
         exchange.write(exchange.layers if together else mine)
+        if together and exchange.search.is_over:
+            exchange.search.finish()
+            exchange.freeze()
+            self.hang()
         if self._counts:
             self.on_step(exchange.step)
 
     def _before_load(self, optimizer: Optimizer, state_dict: dict[str, Any]) -> None:
-        check_loadable(optimizer, state_dict, self.exchange.of(optimizer), self.exchange.plan.ramp(0))
+        exchange = self.exchange
+        check_loadable(
+            optimizer,
+            state_dict,
+            exchange.of(optimizer),
+            begins_sparse=exchange.begins_sparse,
+            learns=exchange.chosen_method.learns,
+        )
 
     def _after_load(self, optimizer: Optimizer) -> None:
         self.exchange.adopt_loaded(optimizer)
-        self.hang_gradients()
+        self.hang()

@@ -4,8 +4,9 @@
     lift            raw -> p, for the optimizer to move
     write           p -> raw; cuts from all raw weights; sparse weight -> p, in place
 
-A method that keeps only a mask needs no exchange: `write` sets its zeroed weights to 0 again. When these things happen
-is the conductor's business.
+A method that keeps only a mask needs no exchange: `write` sets its zeroed weights to 0 again. Learned thresholds take
+the place of the plan's cuts, learned probabilities that of thresholds (learned.py). When these things happen is the
+conductor's business.
 """
 
 from collections.abc import Sequence
@@ -18,11 +19,15 @@ from .allocations import Cut
 from .errors import WeightsReplacedError
 from .groups import FixedScales
 from .layers import Layer
+from .learned import LearnedMethod, LearnedThreshold, RandomMask
+from .learned_thresholds import LearnedThresholds
 from .mask_changes import MaskChanges
+from .mask_search import MaskSearch
 from .method import FixedMask, GroupMethod, Method, ThresholdMethod
 from .plan import Plan
 from .shards import all_reduce, local
 from .store import KEYS, Store, is_ours, read_step, write_step
+from .variables import Variables
 from .writing import break_ties, tied_at_cut, write_sparse
 
 __all__ = ["Exchange"]
@@ -42,8 +47,11 @@ class Exchange:
         self.had_gradient: set[str] = set()  # layers, in the step under way
         self.store = Store(owners, method.keeps)
         self.fixed_scales = FixedScales(owners)
+        self.variables = Variables(owners)
         self.changes = MaskChanges(self)
-        self._chosen_method = method
+        self.thresholds = LearnedThresholds(self)
+        self.search = MaskSearch(self)
+        self.chosen_method = method
         self._owners = owners
         self._scales: dict[str, Tensor | None] = {}  # of the last step, per filter
         self._in_flight: dict[str, Tensor] = {}  # raw buffers of parameters that hold the raw weight now
@@ -64,6 +72,7 @@ class Exchange:
         absent = [layer for layer in self.layers if self.store.find(layer) is None]
         for layer in absent:
             self.store.put(layer, self._initial(layer), join=False)
+        self._find_variables()
         if absent:
             self.changes.begin(step)
         self.refresh()
@@ -79,9 +88,21 @@ class Exchange:
         """Take everything of ours out of the optimizers' state."""
         for layer in self.layers:
             self.fixed_scales.drop(layer)
+            self.variables.drop(layer)
             self.store.drop(layer)
         for optimizer in self.optimizers:
             write_step(optimizer, None)
+
+    def _find_variables(self) -> None:
+        """Find or make what the method learns beside the weights; what another one has left there goes."""
+        for layer in self.layers:
+            if not isinstance(self.method, LearnedMethod):
+                self.variables.drop(layer)
+            elif self.method.learns not in self.variables.of(layer):
+                first = self.method.first_variable(local(self.store.get(layer)))
+                self.variables.put(
+                    layer, {self.method.learns or "": first}, join=self.store.has_joined(layer)
+                )
 
     def _initial(self, layer: Layer) -> Tensor:
         weight = layer.parameter.detach()
@@ -95,6 +116,12 @@ class Exchange:
     def step(self) -> int:
         """Optimizer steps counted so far; with several optimizers, of the one that made the most."""
         return max(read_step(optimizer) or 0 for optimizer in self.optimizers)
+
+    @property
+    def begins_sparse(self) -> bool:
+        """Whether weights are zeroed before the first step; otherwise a layer is dense until its first gradient."""
+        method = self.method
+        return bool(self.plan.ramp(0)) or (isinstance(method, LearnedThreshold) and method.begins_sparse())
 
     def of(self, optimizer: Optimizer) -> list[Layer]:
         """Return the layers that `optimizer` updates."""
@@ -121,6 +148,8 @@ class Exchange:
 
     def raw_gradient(self, layer: Layer, grad: Tensor) -> Tensor:
         """Return the gradient of the raw weight from that of the sparse one."""
+        if self.search.method is not None:
+            return self.search.raw_gradient(layer, grad)
         if self.method.keeps == "raw":
             if self.cuts.get(layer.name) is None:
                 return grad  # dense so far
@@ -147,6 +176,7 @@ class Exchange:
         if self.method.keeps != "raw":
             return
         for layer in layers:
+            self.variables.move(layer, join=False)
             raw = self.store.take(layer)
             try:
                 local(layer.parameter).copy_(local(raw))
@@ -160,8 +190,12 @@ class Exchange:
         """Write the sparse weights of `layers`; where lifted, keep the raw ones as the optimizer left them."""
         if self.method.keeps != "raw":
             self._write_masked(layers)
+        elif isinstance(self.method, RandomMask):
+            self._write_most_probable(layers)
         else:
             self._write_thresholded(layers)
+        for layer in layers:
+            self.variables.move(layer, join=self.may_join(layer))
 
     def _write_masked(self, layers: Sequence[Layer]) -> None:
         for layer in layers:
@@ -169,6 +203,22 @@ class Exchange:
             local(layer.parameter).masked_fill_(~local(mask), 0.0)
             self.store.put(layer, mask, join=self.may_join(layer))
             self.store.remember(layer, mask)
+
+    def _write_most_probable(self, layers: Sequence[Layer]) -> None:
+        masks = self.search.masks()
+        by_name = {layer.name: mask for layer, mask in zip(self.layers, masks, strict=True)}
+        for layer in layers:
+            weight = local(layer.parameter.detach())
+            raw = self._in_flight.pop(layer.name, None)
+            if raw is None:
+                raw = self.store.get(layer)
+                weight.copy_(local(raw))
+            else:
+                local(raw).copy_(weight)
+            self.store.put(layer, raw, join=self.may_join(layer))
+            if self.may_join(layer) or self.begins_sparse:
+                weight.masked_fill_(~by_name[layer.name], 0.0)
+            self.store.remember(layer, raw)
 
     def _write_thresholded(self, layers: Sequence[Layer]) -> None:
         """Write raw and sparse weights of `layers`, with cuts from the raw weights of all layers."""
@@ -179,7 +229,7 @@ class Exchange:
             self.cuts[layer.name] = by_name[layer.name]
             fresh = layer.name in self._in_flight
             raw = self._in_flight[layer.name] if fresh else self.store.get(layer)
-            if not self.may_join(layer) and not self.plan.ramp(0):
+            if not self.may_join(layer) and not self.begins_sparse:
                 # Without a first gradient the raw weight could not be saved: the layer stays dense until then.
                 self.cuts[layer.name] = None
             try:
@@ -234,7 +284,8 @@ class Exchange:
         """Raise if somebody has written the parameter and its raw weight would undo that."""
         if not self.store.was_replaced(layer):
             return
-        if self.method.keeps == "raw" and self.cuts.get(layer.name) is None:
+        is_thresholded = isinstance(self.method, ThresholdMethod)
+        if is_thresholded and self.cuts.get(layer.name) is None:
             self.adopt([layer])  # dense so far, so the parameter is the raw weight: nothing is lost
             return
         if not self._fits(layer):
@@ -250,6 +301,8 @@ class Exchange:
         found = local(layer.parameter.detach()).clone()
         if self.method.keeps != "raw":
             return _agreed(layer, not bool(found[~local(self.store.get(layer))].any()))
+        if isinstance(self.method, RandomMask):
+            return any(torch.equal(found, held) for held in (self.search.expected(layer), self.raw(layer)))
         assert isinstance(self.method, ThresholdMethod | GroupMethod)
         raw = self.raw(layer)
         fixed = self.fixed_scales.of(self.method, layer, raw, join=self.may_join(layer))
@@ -267,6 +320,7 @@ class Exchange:
     @torch.no_grad()
     def adopt(self, layers: Sequence[Layer] | None = None) -> None:
         """Take the parameters as they are now for the raw weights (or masks) of `layers`, by default of all."""
+        self.search.forget()
         for layer in self.layers if layers is None else layers:
             tensor = self._initial(layer)
             self.fixed_scales.drop(layer)  # a new start
@@ -276,12 +330,14 @@ class Exchange:
     def adopt_loaded(self, optimizer: Optimizer) -> None:
         """Follow a state that was just loaded into `optimizer`."""
         self._in_flight = {}
+        self.search.forget()
         self.follow_saved_kind()
         # A layer that the checkpoint has no tensor for was dense when it was saved: its parameter is its raw weight.
         for layer in self.layers:
             absent = self.store.owner(layer) is optimizer and not self.store.has_joined(layer)
             if absent or (self.cuts.get(layer.name) is None and self.store.was_replaced(layer)):
                 self.adopt([layer])
+        self._find_variables()
         self.refresh()
 
     def follow_saved_kind(self) -> None:
@@ -292,7 +348,7 @@ class Exchange:
             for key in KEYS
             if key in self._owners[layer.name].state.get(layer.parameter, {})
         }
-        self.method = FixedMask() if saved == {"mask"} else self._chosen_method
+        self.method = FixedMask() if saved == {"mask"} else self.chosen_method
         if self.method.keeps == "mask":
             for layer in self.layers:
                 self.fixed_scales.drop(layer)
@@ -305,6 +361,7 @@ class Exchange:
     def freeze(self) -> None:
         """Fix the masks as they are: from here on sparse weights are ordinary weights, zeroed ones stay 0."""
         self.settle()
+        self.search.rest()
         if self.method.keeps == "mask":
             return
         is_raw = self.method.keeps == "raw"
@@ -312,6 +369,7 @@ class Exchange:
         joined = {layer.name: self.store.has_joined(layer) for layer in self.layers}
         for layer in self.layers:
             self.fixed_scales.drop(layer)
+            self.variables.drop(layer)
             self.store.drop(layer)
         self.method = FixedMask()
         self.store = Store(self._owners, self.method.keeps)

@@ -76,9 +76,10 @@ def require_numbers(layers: Sequence[Layer], tensors: Sequence[Tensor], when: st
 class CollapseWatch:
     """Warns when a layer has lost its last weight (once per layer) or filters have (once, and at the end)."""
 
-    def __init__(self, allocation: object) -> None:
+    def __init__(self, allocation: object, *, has_target: bool = True) -> None:
         even = "" if "ERK" in repr(allocation) else "use allocation='erk', "
-        self._advice = f"lower the sparsity, set min_weights, {even}or exclude the layer"
+        less = f"lower the sparsity, set min_weights, {even}" if has_target else "lower the weight decay "
+        self._advice = f"{less}or exclude the layer"
         self._empty_layers: set[str] = set()
         self._empty_filters = 0  # as last warned about
 

@@ -107,7 +107,7 @@ class MaskChanges:
     def _set(self, masks: Sequence[Tensor], *, first: bool = False) -> None:
         exchange = self._exchange
         for layer, mask in zip(exchange.layers, masks, strict=True):
-            if not first and not exchange.may_join(layer) and not exchange.plan.ramp(0):
+            if not first and not exchange.may_join(layer) and not exchange.begins_sparse:
                 continue  # a layer stays dense until its first gradient: its mask could not be saved before
             held = local(exchange.store.get(layer))
             _clear_momentum(exchange.store.owner(layer), layer, held & mask)

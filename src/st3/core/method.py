@@ -41,6 +41,10 @@ class Method(ABC):
     why_only_ramps: ClassVar[str] = "keeps one sparsity from the first step to the last"
     why_only_allocations: ClassVar[str] = ""
 
+    has_target: ClassVar[bool] = True  # False: its sparsity cannot be asked for, only found out
+    learns: ClassVar[str | None] = None  # the variable that it learns beside the weights, see learned.py
+    passes: int = 1  # forward and backward passes that one step is meant to be made from
+
     @property
     def own_sparsity(self) -> float | None:
         """The target, where the settings of the method imply it."""
@@ -49,6 +53,10 @@ class Method(ABC):
     def own_ramp(self, sparsity: float, total_steps: int) -> Ramp | None:
         """Return the ramp, where its times are settings of the method."""
         return None
+
+    def slack(self, weights: int, sparsity: float) -> int:
+        """Return how many of the zeros asked for may be missing, for a method whose count is random."""
+        return 0
 
     def is_straight_through(self, sparsity: float) -> bool:
         """Tell whether the raw weight's gradient is the sparse weight's, unchanged, for this target sparsity."""

@@ -26,10 +26,13 @@ class Plan:
     allocation: Allocation
     min_weights: int = 0
     total_steps: int = 1
+    has_target: bool = True  # False: the method decides, `sparsity` is 0 and the ramp asks for nothing
     hints: dict[object, Hint] = field(default_factory=dict, repr=False)
 
     def reached(self, step: int) -> bool:
-        """Tell whether the full target is asked for after `step` steps."""
+        """Tell whether the full target is asked for after `step` steps; without a target, whether the run is over."""
+        if not self.has_target:
+            return step >= self.total_steps
         return self.asked(step) >= self.sparsity
 
     def asked(self, step: int) -> float:

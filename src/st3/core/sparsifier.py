@@ -31,7 +31,8 @@ LOOK_EVERY = 20
 class Sparsifier:
     """Keeps a model sparse while it trains; made by `st3.sparsify` or `st3.keep_mask`.
 
-    The model holds the sparse weights at every moment outside `optimizer.step`, the optimizer state the raw ones.
+    The model holds the sparse weights at every moment outside `optimizer.step`, the optimizer state the raw ones. (A
+    method that draws random masks, ProbMask: from a forward pass in training to the next step, the masked weights.)
     """
 
     def __init__(self, model: nn.Module, layers: Layers, conductor: Conductor, watch: CollapseWatch) -> None:
@@ -54,9 +55,10 @@ class Sparsifier:
         return self._exchange.step if self.is_attached else self._last_step
 
     @property
-    def sparsity(self) -> float:
-        """The target sparsity."""
-        return self._exchange.plan.sparsity
+    def sparsity(self) -> float | None:
+        """The target sparsity; None for a method that finds its own."""
+        plan = self._exchange.plan
+        return plan.sparsity if plan.has_target else None
 
     @property
     def ramp(self) -> Ramp:
@@ -75,9 +77,14 @@ class Sparsifier:
 
     @property
     def at_target(self) -> bool:
-        """Whether the target is reached: from then on a checkpoint may count as the best."""
+        """Whether the target is reached: from then on a checkpoint may count as the best.
+
+        Without a target, whether the run is over: a model from before is denser, and no fair comparison.
+        """
         if self._is_detached and not self.is_finalized:
             return False
+        if not self._exchange.plan.has_target:
+            return self._exchange.plan.reached(self.step)
         if self._exchange.method.keeps != "raw":
             return not self._shortfalls()  # masks change when the method says so, not with the ramp
         return self._exchange.plan.reached(self.step) and (self.is_finalized or self._exchange.all_joined())
@@ -96,6 +103,11 @@ class Sparsifier:
     def is_frozen(self) -> bool:
         """Whether the masks are fixed."""
         return isinstance(self._exchange.method, FixedMask)
+
+    @property
+    def passes(self) -> int:
+        """Forward and backward passes that the next step is meant to be made from; 1 for all but ProbMask."""
+        return self.method.passes if self.is_attached else 1
 
     @property
     def thresholds(self) -> dict[str, float]:
@@ -119,7 +131,8 @@ class Sparsifier:
     def __repr__(self) -> str:
         plan = self._exchange.plan
         state = "finalized" if self.is_finalized else "detached" if self._is_detached else f"step {self.step}"
-        head = f"Sparsifier({self.method}, {plan.allocation}, {plan.ramp}, {state})"
+        aims = f"{plan.allocation}, {plan.ramp}, " if plan.has_target else ""
+        head = f"Sparsifier({self.method}, {aims}{state})"
         if any(layer.shards.counts for layer in self.layers):
             return head  # counting zeros takes all processes, and a repr may be asked of one
         return f"{head}\n{self.report()}"
@@ -130,7 +143,7 @@ class Sparsifier:
         """Fix the masks from here on: active weights train as usual, zeroed ones stay 0. Idempotent."""
         self._require_attached("freeze")
         self._exchange.freeze()
-        self._conductor.hang_gradients()
+        self._conductor.hang()
 
     def adopt(self) -> None:
         """Take the weights that the model holds now as the new raw weights (after loading some into it)."""
@@ -138,6 +151,14 @@ class Sparsifier:
         self._exchange.adopt()
         self._exchange.refresh()
         reshard(self.model)
+
+    def resample(self) -> None:
+        """Draw new random masks (ProbMask) for the forward pass that follows; does nothing for other methods.
+
+        Not needed where the model given to `sparsify` is called in training mode: every such call draws new ones.
+        """
+        self._require_attached("resample")
+        self._exchange.search.draw()
 
     def map_gradients(self) -> None:
         """Turn gradients into those of the raw weights before clipping; needed with sharded weights only.
@@ -159,6 +180,7 @@ class Sparsifier:
         self._require_attached("finalize")
         conductor, exchange = self._conductor, self._exchange
         exchange.settle()
+        exchange.search.rest()
         if len(exchange.optimizers) > 1 and self.at_target and not exchange.was_replaced():
             exchange.refresh()  # optimizers that step at different rates leave the others' weights a step behind
         held = [local(layer.parameter.detach()) for layer in self.layers]
@@ -200,7 +222,7 @@ class Sparsifier:
             )
         twins = [replace(layer, parameter=others[layer.name]) for layer in self.layers]
         raws = [local(twin.parameter.detach()).clone() for twin in twins]
-        if self._exchange.method.keeps != "raw":
+        if self._exchange.method.keeps != "raw" or self._exchange.method.learns:
             for layer, twin in zip(self.layers, twins, strict=True):
                 local(twin.parameter).masked_fill_(local(layer.parameter) == 0, 0.0)
         elif isinstance(method := self._exchange.method, GroupMethod):
@@ -229,7 +251,7 @@ class Sparsifier:
         zeros, asked = sum(found[layer.name] for layer in common), plan.zeros_asked(layers)
         total = sum(layer.weights for layer in common)
         short = []
-        if zeros < asked:
+        if zeros < asked - self._exchange.chosen_method.slack(total, plan.sparsity):
             share = f"{zeros:,} of {total:,} weights are zero, a sparsity of {zeros / total:.6f}"
             short.append(f"{share}; {asked:,} were asked for")
         for layer in layers:

@@ -17,6 +17,7 @@ from torch.optim import Optimizer
 from .errors import CheckpointError
 from .layers import Layer
 from .shards import local
+from .variables import PREFIX, check_learned
 
 __all__ = ["KEYS", "STEP_KEY", "Store", "check_loadable", "check_state", "is_ours", "read_step", "write_step"]
 
@@ -27,7 +28,7 @@ BESIDE = ("scale",)  # a factor for the whole weight, beside its raw weight
 
 def is_ours(key: str) -> bool:
     """Tell whether a key of an optimizer's state was put there by us."""
-    return key in KEYS or key in BESIDE
+    return key in KEYS or key in BESIDE or key.startswith(PREFIX)
 
 
 def read_step(optimizer: Optimizer) -> int | None:
@@ -142,9 +143,14 @@ def _versions(tensor: Tensor) -> tuple[int, ...]:
 
 
 def check_loadable(
-    optimizer: Optimizer, state_dict: Mapping[str, Any], layers: Sequence[Layer], first: float
+    optimizer: Optimizer,
+    state_dict: Mapping[str, Any],
+    layers: Sequence[Layer],
+    *,
+    begins_sparse: bool,
+    learns: str | None = None,
 ) -> None:
-    """Raise where a state about to be loaded cannot belong to these layers; `first` is the ramp's value at step 0."""
+    """Raise where a state about to be loaded cannot belong to these layers, or to a method that `learns` that."""
     groups: Sequence[Mapping[str, Any]] = state_dict["param_groups"]
     steps = [int(group[STEP_KEY]) for group in groups if STEP_KEY in group]
     if not steps:
@@ -160,13 +166,14 @@ def check_loadable(
         entry = saved.get(id(layer.parameter), {})
         tensor = next((entry[key] for key in KEYS if key in entry), None)
         if tensor is None:
-            if (entry and max(steps) > 0) or first > 0.0:
+            if (entry and max(steps) > 0) or begins_sparse:
                 raise CheckpointError(
                     f"this optimizer state holds no raw weight for layer {layer.name!r}: the checkpoint was saved "
                     f"without st3 or with other layers sparsified; use the same include and exclude"
                 )
         else:
             _check_shape(layer, tensor)
+            check_learned(layer, entry, learns)
 
 
 def check_state(layers: Sequence[Layer], owners: Mapping[str, Optimizer]) -> bool:

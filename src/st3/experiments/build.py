@@ -2,6 +2,7 @@
 
 from collections import Counter
 from pathlib import Path
+from typing import Any
 
 import torch
 from torch import nn
@@ -21,7 +22,7 @@ from .messages import passed_on
 from .own_function import imported
 from .spec import DataSpec, ModelSpec, SparseSpec, Spec
 
-__all__ = ["build_model", "build_sparsifier", "build_splits", "check_scores", "wrap"]
+__all__ = ["build_method", "build_model", "build_sparsifier", "build_splits", "check_scores", "wrap"]
 
 
 def build_splits(spec: DataSpec) -> Splits:
@@ -115,20 +116,26 @@ def build_sparsifier(
     start = end = None  # a method that has a ramp of its own says when
     if not method.only_ramps:
         start, end = (round(at * steps_per_epoch) for at in (recipe.ramp.start, recipe.ramp.end))
+    target: dict[str, Any] = {}
+    if method.has_target:
+        target = {
+            "sparsity": sparse.sparsity,
+            "start": start,
+            "end": end,
+            "allocation": sparse.allocation,
+            # its own begins when the method says
+            "ramp": None if sparse.ramp == method.usual_ramp else sparse.ramp,
+            "min_weights": sparse.min_weights,
+        }
     sparsifier = sparsify(
         model,
         optimizer,
-        sparsity=sparse.sparsity,
         total_steps=recipe.epochs * steps_per_epoch,
-        start=start,
-        end=end,
         method=method,
-        allocation=sparse.allocation,
-        ramp=None if sparse.ramp == method.usual_ramp else sparse.ramp,  # its own begins when the method says
         exclude=list(sparse.exclude),
         keep_dense=[ends.get(name, name) for name in sparse.keep_dense],
-        min_weights=sparse.min_weights,
         from_sparse=bool(spec.cycle),  # the cycle before has left zeros
+        **target,
     )
     if spec.cycle and method.keeps == "active":
         sparsifier.freeze()  # what the cycle began without stays away: no step needs to look again

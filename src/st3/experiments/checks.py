@@ -16,7 +16,7 @@ from .cycles import cycle_faults
 from .own_function import name_fault
 
 if TYPE_CHECKING:
-    from .spec import Spec
+    from .spec import SparseSpec, Spec
 
 __all__ = ["DENSE", "check_device", "contradictions", "name_faults", "table"]
 
@@ -60,20 +60,33 @@ def contradictions(spec: "Spec") -> list[str]:
     if spec.sparse.is_dense and spec.dense_twin:
         faults.append("method 'dense' needs no dense twin")
     faults += cycle_faults(spec)
-    sparse = spec.sparse
-    if not sparse.is_dense and (method := method_of(sparse.method, sparse.arguments)) is not None:
-        faults += choices.contradictions(
-            method,
-            sparsity=sparse.sparsity,
-            allocation=sparse.allocation,
-            ramp=sparse.ramp,
-            has_floor=sparse.min_weights > 0,
-        )
+    if not spec.sparse.is_dense:
+        faults += _misfits(spec.sparse)
     if spec.machine.precision == "float16" and spec.machine.device == "cpu":
         faults.append("precision float16 needs a CUDA device; on a CPU use bfloat16")
     if spec.data.name == "digits" and (fault := needless(spec.data.dir, spec.data.download)):
         faults.append(fault)
     return faults
+
+
+def _misfits(sparse: "SparseSpec") -> list[str]:
+    """Return what a method of the catalogue cannot be asked for."""
+    method, name = method_of(sparse.method, sparse.arguments), f"method {sparse.method!r}"
+    if method is None:
+        return []  # told by those who check names and arguments
+    if not method.has_target:
+        usual = {"sparsity": None, "allocation": method.usual_allocation, "ramp": method.usual_ramp}
+        given = [key for key, value in {**usual, "min_weights": 0}.items() if getattr(sparse, key) != value]
+        reason = f"{name} learns its thresholds, so that no sparsity can be asked of it"
+        return [f"{reason}: leave {', '.join(given)} out"] if given else []
+    missing = [f"{name} needs a sparsity"] if sparse.sparsity is None else []
+    return missing + choices.contradictions(
+        method,
+        sparsity=sparse.sparsity,
+        allocation=sparse.allocation,
+        ramp=sparse.ramp,
+        has_floor=sparse.min_weights > 0,
+    )
 
 
 def _data_faults(data: Mapping[str, Any]) -> list[str]:

@@ -33,11 +33,11 @@ from ..training.records import Records, write_json
 from ..training.sections import SettingsError
 from ..training.snapshots import Snapshots
 from ..training.stop import StopWish
-from .build import build_model, build_sparsifier, build_splits, check_scores, wrap
+from .build import build_method, build_model, build_sparsifier, build_splits, check_scores, wrap
 from .cycle_runs import RAW, carried, summed_up
 from .cycles import cycle_faults, cycle_folder
 from .folder import check, claimed, finished_summary, write_spec
-from .spec import ModelSpec, Spec
+from .spec import ModelSpec, SparseSpec, Spec
 from .versions import record_versions
 
 __all__ = ["ProcessLostError", "train"]
@@ -92,7 +92,7 @@ def train(
 def _rehearse(spec: Spec, model: nn.Module, splits: Splits) -> None:
     """Raise now what attaching the sparsifier would raise after the dense twin has been trained."""
     twin = copy.deepcopy(model)
-    optimizer = build_optimizer(twin, spec.recipe.optimizer, spec.sparse.sparsity)
+    optimizer = build_optimizer(twin, spec.recipe.optimizer, spec.sparse.sparsity or 0.0)
     batches = -(-len(splits.train) // spec.recipe.batch_size)
     sparsifier = build_sparsifier(spec, twin, optimizer, batches)
     if sparsifier is not None:
@@ -131,7 +131,7 @@ def _run_cycles(spec: Spec, folder: Path, model: nn.Module, around: _Around) -> 
         place = folder / cycle_folder(number)
         if process.is_first and finished_summary(place) is None:
             for listener in around.listeners:
-                listener.on_cycle(number, len(specs), cycle.sparse.sparsity)
+                listener.on_cycle(number, len(specs), cycle.sparse.sparsity or 0.0)
         summaries.append(_run(cycle, place, carried(model, folder, number), around))
     summary = summed_up(summaries)
     if process.is_first:
@@ -220,7 +220,7 @@ def _job(spec: Spec, model: nn.Module, splits: Splits, process: Process) -> Job:
     train: BatchSource = _batches(spec, splits.train, process, spec.seeds.data)
     if spec.first_epoch:
         train = LaterEpochs(train, spec.first_epoch)
-    optimizer = build_optimizer(model, recipe.optimizer, spec.sparse.sparsity)
+    optimizer = build_optimizer(model, recipe.optimizer, spec.sparse.sparsity or 0.0)
     return Job(
         model=model,
         optimizer=optimizer,
@@ -276,7 +276,7 @@ def _finish(
     write_weights(path, weights, about)
     plain.load_state_dict(read_weights(path)[0])
     found = report(plain, torch.zeros(1, *splits.shape), include=layers)
-    if layers and found.zeros < quota(found.weights, spec.sparse.sparsity).zeros:
+    if layers and found.zeros < _zeros_asked(spec.sparse, found.weights):
         raise TargetMissedError(
             f"the best model holds {found.zeros:,} zeros in {found.weights:,} weights: too few"
         )
@@ -291,6 +291,7 @@ def _finish(
         "steps": steps,
         "seconds": round(progress.seconds, 3),
         "sparsity": found.sparsity,
+        "method": spec.sparse.method,
         "target": None if spec.sparse.is_dense else spec.sparse.sparsity,
         "parameters": parameters,
         "active_parameters": parameters - found.zeros,
@@ -306,6 +307,12 @@ def _finish(
     write_json(folder / "summary.json", summary)
     _write_pages(folder, anew=True)
     return summary
+
+
+def _zeros_asked(sparse: SparseSpec, weights: int) -> int:
+    """Return how many zeros the final model must hold at the least."""
+    asked = sparse.sparsity or 0.0
+    return quota(weights, asked).zeros - build_method(sparse).slack(weights, asked)
 
 
 def _write_pages(folder: Path, *, anew: bool) -> None:

@@ -65,7 +65,7 @@ class SparseSpec(Section):
 
     method: str = "st3"
     arguments: dict[str, Any] = Field(default_factory=dict)  # of the method
-    sparsity: Annotated[float, AfterValidator(_sparsity)] = 0.9
+    sparsity: Annotated[float, AfterValidator(_sparsity)] | None = 0.9  # None: the method finds its own
     allocation: str = "global"
     ramp: str = "cubic"
     exclude: tuple[str, ...] = ()
@@ -126,6 +126,7 @@ class Spec(Section):
     def each_cycle(self) -> "list[Spec]":
         """Return the runs that make up this one: the first is dense, each later one keeps its own sparsity."""
         assert self.cycles is not None
+        assert self.sparse.sparsity is not None
         ramp = RampRecipe(start=0.0, end=self.recipe.ramp.end)  # sparse from before the first step
         specs = []
         for number, sparsity in enumerate(cycle_sparsities(self.sparse.sparsity, self.cycles.prune)):
@@ -241,6 +242,8 @@ def _fill_in(values: dict[str, Any]) -> str:
         sparse.setdefault("ramp", method.usual_ramp)
         if method.own_sparsity is not None:
             sparse.setdefault("sparsity", method.own_sparsity)
+        if not method.has_target:
+            sparse.setdefault("sparsity", None)
     if is_dense:
         sparse.setdefault("sparsity", 0.0)
     if values["dense_twin"] is None:

@@ -93,7 +93,10 @@ def epoch_figures(
 
 
 def _asked(job: Job) -> float | None:
-    return None if job.sparsifier is None else float(job.sparsifier.ramp(job.sparsifier.step))
+    """Return the sparsity that the ramp asks for; None where none is asked for."""
+    if job.sparsifier is None or job.sparsifier.sparsity is None:
+        return None
+    return float(job.sparsifier.ramp(job.sparsifier.step))
 
 
 def _threshold(job: Job) -> float | None:

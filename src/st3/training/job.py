@@ -59,6 +59,11 @@ class Job:
         return self.sparsifier is None or self.sparsifier.at_target
 
     @property
+    def passes(self) -> int:
+        """How many times the next batch is passed forward and backward."""
+        return 1 if self.sparsifier is None else self.sparsifier.passes
+
+    @property
     def total_steps(self) -> int:
         return self.recipe.epochs * len(self.train)
 

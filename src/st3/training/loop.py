@@ -27,10 +27,11 @@ def fit(
         for pictures, labels in job.train.epoch(epoch, first=progress.batch):
             job.set_rate(rate := job.rate(progress.step(batches)))
             size = job.train.size(progress.batch)
-            scores = job.scores(pictures)
-            loss = job.summed_loss(scores, labels, recipe.label_smoothing)
             share = job.process.ranks / size  # of the sum, since processes average their gradients
-            job.scaler.scale(loss * share).backward()
+            for _ in range(passes := job.passes):  # more than one: each with random masks of its own
+                scores = job.scores(pictures)
+                loss = job.summed_loss(scores, labels, recipe.label_smoothing)
+                job.scaler.scale(loss * share / passes).backward()
             norm = job.update()
             progress.count(loss, scores, labels, norm)
             progress.seconds = time.perf_counter() - began

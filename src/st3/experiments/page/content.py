@@ -19,7 +19,9 @@ class Table:
 
 
 def headline(run: Run) -> str:
-    method = "dense" if run.method is None else f"{run.method} at {_brief(run.target)} sparsity"
+    method = "dense" if run.method is None else run.method
+    at = "" if run.target is None else f" at {_brief(run.target)} sparsity"
+    method += at
     if run.is_in_cycles:
         method += f" in {run.planned_cycles} cycles"
     elif run.spec.get("cycle") is not None:
@@ -67,7 +69,7 @@ def key_figures(run: Run) -> list[tuple[str, str, str]]:
         ("test accuracy", percent(test.get("accuracy")), _loss(test)),
         ("validation accuracy", percent(validation.get("accuracy")), _loss(validation)),
         _twin_figure(run),
-        ("sparsity", percent(sparsity), f"asked {_brief(run.target)}"),
+        ("sparsity", percent(sparsity), _asked(run)),
         _parameters_figure(run),
         _macs_figure(summary),
         (
@@ -157,6 +159,10 @@ def _part(record: Record, key: str) -> Record:
 def _points(difference: float) -> str:
     """In percentage points, with a sign: −0.87 points."""
     return f"{100 * difference:+.2f}{SPACE}points".replace("-", "−")
+
+
+def _asked(run: Run) -> str:
+    return "learned, none asked" if run.target is None else f"asked {_brief(run.target)}"
 
 
 def _brief(fraction: float | None) -> str:
