@@ -71,7 +71,8 @@ def test_a_run_that_crashed_goes_on_bit_for_bit(sparse, tmp_path):
             {"method": "probmask", "sparsity": None, "allocation": "erk", "arguments": {"passes": 0}},
             [
                 "method 'probmask' needs a sparsity",
-                "method 'probmask' learns how the sparsity is shared: no allocation 'erk'",
+                "ProbMask learns how the sparsity is shared among the layers, within one budget, so allocation='erk' "
+                "means nothing to it: leave it out, or take 'global'",
                 "method 'probmask': passes must be at least 1, got 0",
             ],
         ),

@@ -253,7 +253,10 @@ class Exchange:
                 layer.name: Cut(0.0, zeros=round(share * layer.weights), in_groups=True)
                 for layer in self.layers
             }
-        cuts = self.plan.cuts(self.layers, [self.raw(layer) for layer in self.layers], self.step)
+        if isinstance(self.method, LearnedThreshold):
+            cuts = self.thresholds.cuts()
+        else:
+            cuts = self.plan.cuts(self.layers, [self.raw(layer) for layer in self.layers], self.step)
         return {layer.name: cut for layer, cut in zip(self.layers, cuts, strict=True)}
 
     def may_join(self, layer: Layer) -> bool:

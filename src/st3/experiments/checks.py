@@ -71,9 +71,12 @@ def contradictions(spec: "Spec") -> list[str]:
 
 def _misfits(sparse: "SparseSpec") -> list[str]:
     """Return what a method of the catalogue cannot be asked for."""
-    method, name = method_of(sparse.method, sparse.arguments), f"method {sparse.method!r}"
-    if method is None:
-        return []  # told by those who check names and arguments
+    if sparse.method not in METHODS:
+        return []  # told by those who check names
+    chosen, name = method_of(sparse.method, sparse.arguments), f"method {sparse.method!r}"
+    method = (
+        METHODS[sparse.method]() if chosen is None else chosen
+    )  # what is wrong with its arguments is told elsewhere
     if not method.has_target:
         usual = {"sparsity": None, "allocation": method.usual_allocation, "ramp": method.usual_ramp}
         given = [key for key, value in {**usual, "min_weights": 0}.items() if getattr(sparse, key) != value]
@@ -82,7 +85,7 @@ def _misfits(sparse: "SparseSpec") -> list[str]:
     missing = [f"{name} needs a sparsity"] if sparse.sparsity is None else []
     return missing + choices.contradictions(
         method,
-        sparsity=sparse.sparsity,
+        sparsity=None if chosen is None else sparse.sparsity,
         allocation=sparse.allocation,
         ramp=sparse.ramp,
         has_floor=sparse.min_weights > 0,
