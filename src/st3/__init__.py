@@ -14,6 +14,9 @@
 0.80
 """
 
+import importlib
+from typing import TYPE_CHECKING, Any
+
 from .core.allocations import ERK, LAMP, Global, Sigma, Uniform
 from .core.attach import keep_mask, sparsify
 from .core.errors import CheckpointError, LayerCollapseWarning, TargetMissedError, WeightsReplacedError
@@ -27,6 +30,9 @@ from .methods.granet import GraNet
 from .methods.rigl import SET, RigL, Static
 from .methods.soft import Soft
 from .methods.st3 import ST3
+
+if TYPE_CHECKING:
+    from . import engine
 
 __all__ = [
     "DNW",
@@ -50,9 +56,17 @@ __all__ = [
     "TargetMissedError",
     "Uniform",
     "WeightsReplacedError",
+    "engine",
     "keep_mask",
     "report",
     "sparsify",
 ]
 
 __version__ = "0.1.0"
+
+
+def __getattr__(name: str) -> Any:
+    """Import the engine when it is first asked for: training does without it."""
+    if name == "engine":
+        return importlib.import_module(".engine", __name__)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
