@@ -20,5 +20,5 @@ def assert_close(got: Any, expected: Any, tolerance: float = 1e-4) -> None:
         assert one.shape == other.shape
         assert one.dtype == other.dtype
         assert not one.requires_grad
-        largest = float(other.detach().abs().max())
-        torch.testing.assert_close(one, other.detach(), rtol=0, atol=tolerance * largest)
+        wanted = other.detach().double()
+        torch.testing.assert_close(one.double(), wanted, rtol=0, atol=tolerance * float(wanted.abs().max()))

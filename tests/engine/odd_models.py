@@ -179,6 +179,20 @@ class Scores(nn.Module):
         return F.hardsigmoid(x).sigmoid().tanh() + F.silu(x)
 
 
+class Masked(nn.Module):
+    """Masks, indices and numbers on the way, which are no float32 tensors; one of them is an answer."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv, self.fc = nn.Conv2d(3, 4, 3), nn.Linear(6, 6)
+
+    def forward(self, x: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        x = self.conv(x)
+        mask = x.double().abs() > 0.3
+        y = self.fc(x.transpose(2, 3).masked_fill(mask, 0.5))
+        return y.permute(0, 2, 3, 1), y.argmax(1), mask
+
+
 def weight_normed() -> nn.Module:
     return nn.Sequential(nn.utils.parametrizations.weight_norm(nn.Conv2d(3, 5, 3)), nn.Tanh())
 
@@ -195,6 +209,7 @@ ODD: dict[str, tuple[Callable[[], nn.Module], Callable[[], tuple[Tensor, ...]]]]
     "attention": (Attention, _picture()),
     "many answers": (ManyAnswers, lambda: (torch.randn(2, 2, 5, 5), torch.randn(3, 5))),
     "arithmetic": (Arithmetic, _picture()),
+    "masked": (Masked, _picture()),
     "scores": (Scores, lambda: (torch.randn(5, 6),)),
     "weight-normed": (weight_normed, _picture()),
     "transformer": (

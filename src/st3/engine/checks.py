@@ -5,7 +5,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.nn.parameter import UninitializedTensorMixin
+from torch.nn.parameter import UninitializedParameter
 
 __all__ = ["arguments", "check_input", "check_model", "describe"]
 
@@ -31,7 +31,7 @@ def check_model(model: nn.Module) -> None:
 
 def _check_parameter(name: str, parameter: Tensor) -> None:
     what = f"parameter {name!r}"
-    if isinstance(parameter, UninitializedTensorMixin):
+    if isinstance(parameter, UninitializedParameter):
         raise ValueError(f"{what} has no shape yet: run the model once before compiling it")
     if hasattr(parameter, "placements"):
         raise ValueError(f"{what} is spread over processes: gather the model into one before compiling it")

@@ -11,11 +11,11 @@ from torch.utils._pytree import TreeSpec, tree_flatten, tree_unflatten
 from .capture import capture
 from .checks import arguments, check_input, check_model, describe
 from .executor import Executor, executor
-from .lowering import Lowered, lower
 from .optimise import optimise
 from .program import Program
 from .reporting import report_text
-from .torch_call import Read
+from .torch_call import Read, TorchCall
+from .translation import Translated, translate
 
 __all__ = ["Compiled", "compile"]
 
@@ -25,7 +25,7 @@ SHAPES = 8  # programs that are kept; the one that was used longest ago makes ro
 def compile(
     model: nn.Module, example_input: Any, *, threads: int | None = None, tune: bool = True
 ) -> "Compiled":
-    """Compile a model in eval mode for inputs like the example: a tensor, a tuple of arguments, or a dict of named ones.
+    """Compile a model in eval mode for inputs like the example: a tensor, a tuple of arguments, or a dict of them.
 
     The model is not changed, and later changes to it do not matter. `threads` is torch's number by default. With `tune`
     every layer's kernel is chosen by measurement; without, by rules.
@@ -85,8 +85,8 @@ class Compiled:
             self._ready.move_to_end(key)
             return self._ready[key]
         args, kwargs = tree_unflatten(leaves, spec)
-        lowered = _lowered(self._model, args, kwargs)
-        made = _Ready(lowered, executor(optimise(lowered.program), self._threads, self._tune), leaves)
+        translated = _translated(self._model, args, kwargs)
+        made = _Ready(translated, executor(optimise(translated.program), self._threads, self._tune), leaves)
         self._ready[key] = made
         if len(self._ready) > SHAPES:
             self._ready.popitem(last=False)
@@ -99,24 +99,33 @@ class Compiled:
 class _Ready:
     """One program, ready to run."""
 
-    def __init__(self, lowered: Lowered, executor: Executor, leaves: list[Any]) -> None:
-        self.executor, self.out_spec, self.leaves = executor, lowered.out_spec, lowered.leaves
+    def __init__(self, translated: Translated, executor: Executor, leaves: list[Any]) -> None:
+        self.executor, self.out_spec, self.leaves = executor, translated.out_spec, translated.leaves
         self.shapes = ", ".join(describe(leaf) for leaf in leaves if isinstance(leaf, Tensor))
 
     def __call__(self, leaves: list[Any]) -> Any:
         tensors = [leaf.detach().contiguous() for leaf in leaves if isinstance(leaf, Tensor)]
         with torch.no_grad():
             made = dict(zip(self.executor.program.outputs, self.executor.run(*tensors), strict=True))
-        given = {tensor.untyped_storage().data_ptr() for tensor in tensors}
-        for name, tensor in made.items():
-            if tensor.untyped_storage().data_ptr() in given:
-                made[name] = tensor.clone()  # the answer must not change when the caller's input does
-        answers = [made[leaf.name] if isinstance(leaf, Read) else _copied(leaf) for leaf in self.leaves]
+            answers = [_answer(leaf, made) for leaf in self.leaves]
+        taken = {tensor.untyped_storage().data_ptr() for tensor in tensors}
+        for place, answer in enumerate(answers):
+            # An answer must not change when the caller's input does, or another answer.
+            if isinstance(answer, Tensor):
+                answers[place] = answer.clone() if answer.untyped_storage().data_ptr() in taken else answer
+                taken.add(answers[place].untyped_storage().data_ptr())
         return tree_unflatten(answers, self.out_spec)
 
 
-def _copied(leaf: Any) -> Any:
-    return leaf.clone() if isinstance(leaf, Tensor) else leaf
+def _answer(leaf: Any, made: dict[str, Tensor]) -> Any:
+    match leaf:
+        case Read(name):
+            return made[name]
+        case TorchCall():
+            return leaf.evaluate(made)
+        case Tensor():
+            return leaf.clone()
+    return leaf
 
 
 def _own(model: nn.Module) -> nn.Module:
@@ -126,9 +135,9 @@ def _own(model: nn.Module) -> nn.Module:
     return own.requires_grad_(False)
 
 
-def _lowered(model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Lowered:
+def _translated(model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Translated:
     try:
-        return lower(capture(model, args, kwargs))
+        return translate(capture(model, args, kwargs))
     except ValueError:
         _check_runs(model, args, kwargs)
         raise

@@ -151,8 +151,7 @@ def _sides(step: InTorch) -> Sides | None:
     """Return the zeros that the step adds to height and width, if that is all it does."""
     match step.function:
         case TorchCall(torch.ops.aten.pad.default, (Read(), [left, right, top, bottom], *rest), kwargs):
-            mode, value = (*rest, *("constant", None)[len(rest) :])
-            is_zero = (mode, value or 0) == ("constant", 0) and not kwargs
+            is_zero = rest[:1] in ([], ["constant"]) and not any(rest[1:]) and not kwargs
         case TorchCall(
             torch.ops.aten.constant_pad_nd.default, (Read(), [left, right, top, bottom], *rest), kwargs
         ):

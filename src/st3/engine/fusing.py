@@ -1,17 +1,18 @@
-"""Activations and residual additions taken into the step that makes their input."""
+"""Activations and residual additions taken into the step that makes their input; chains in torch as one step."""
 
 from collections import Counter
 from dataclasses import replace
 
 from .folding import reads, with_steps
-from .program import Add, Affine, Conv, Elementwise, Linear, Program, Step
+from .program import Add, Affine, Conv, Elementwise, InTorch, Linear, Program, Step
+from .torch_call import TorchCall
 
 __all__ = ["fuse"]
 
 
 def fuse(program: Program) -> Program:
     """Fuse where the value between the two has no other reader."""
-    return _fuse_activations(_fuse_residuals(_fuse_activations(program)))
+    return _join_torch(_fuse_activations(_fuse_residuals(_fuse_activations(program))))
 
 
 def _fuse_activations(program: Program) -> Program:
@@ -66,3 +67,22 @@ def _takes_residual(
         and len(step.sources) == 1
         and count[value] == 1
     )
+
+
+def _join_torch(program: Program) -> Program:
+    """Make one step of two in torch if the first has no other reader: what lies between is never copied."""
+    count = reads(program)
+    calls: dict[str, TorchCall] = {}  # value -> the call that makes it, if it is read once
+    steps: dict[str, Step] = {}
+    for step in program:
+        if isinstance(step, InTorch) and isinstance(step.function, TorchCall):
+            call = step.function
+            for source in step.sources:
+                if source in calls and call.reads.count(source) == 1:
+                    call = call.with_inner(calls[source])
+                    del steps[source]
+            step = replace(step, sources=call.sources, function=call)
+            if count[step.target] == 1:
+                calls[step.target] = call
+        steps[step.target] = step
+    return with_steps(program, list(steps.values()))

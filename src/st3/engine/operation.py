@@ -1,5 +1,6 @@
 """One operation of the graph, as the functions that translate it want to see it."""
 
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -7,7 +8,7 @@ import torch
 from torch import Tensor, fx
 
 from .program import Floats, Shape
-from .torch_call import Read, TorchCall
+from .torch_call import Read, TorchCall, replaced
 
 __all__ = ["NotCovered", "Operation"]
 
@@ -19,15 +20,19 @@ class NotCovered(Exception):
 class Operation:
     """The operator's arguments by name, with values of the program as `Read`, constants as they are."""
 
-    def __init__(self, node: fx.Node, call: TorchCall, shapes: dict[str, Shape]) -> None:
+    def __init__(
+        self, node: fx.Node, call: TorchCall, shapes: dict[str, Shape], made: Callable[[Any], Any]
+    ) -> None:
+        """`shapes` are those of values; `made` turns a call in the arguments into a value."""
         self.target = node.name
         self.shapes = shapes
-        self.shape = shapes[node.name]
+        self.shape: Shape = tuple(node.meta["val"].shape)
         self.item: Any = None
-        if isinstance(call.args[0] if call.args else None, TorchCall):  # one item of a tuple
-            self.item, call = call.args[1], call.args[0]
+        first = call.args[0] if call.args else None
+        if isinstance(first, TorchCall) and not first.is_value:  # one item of a tuple
+            self.item, call = call.args[1], first
         _check_dtypes(node)
-        self.given = _by_name(call)
+        self.given = {name: replaced(argument, made) for name, argument in _by_name(call).items()}
 
     def __getitem__(self, name: str) -> Any:
         return self.given[name]

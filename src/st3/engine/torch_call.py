@@ -1,10 +1,10 @@
 """An operation that torch evaluates: the exact operator, its constants, and the places its inputs go to."""
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
-__all__ = ["Read", "TorchCall"]
+__all__ = ["Read", "TorchCall", "replaced"]
 
 
 @dataclass(frozen=True)
@@ -18,54 +18,83 @@ class Read:
 class TorchCall:
     """function(*args, **kwargs), with tensors for every `Read` in the arguments.
 
-    The arguments may hold further calls: what is not a tensor (the pair that `max` returns, a number taken out of a
-    tensor) is no value of a program, so whoever needs it computes it.
+    The arguments may hold further calls: what is not a float32 tensor (the pair that `max` returns, a mask, a number
+    taken out of a tensor) is no value of a program, so whoever needs it computes it.
     """
 
     function: Callable[..., Any]
     args: tuple[Any, ...]
     kwargs: dict[str, Any]
+    name: str  # of the result in the graph
+    is_value: bool  # whether the result could be a value of a program: it is a float32 tensor
 
     @property
     def sources(self) -> tuple[str, ...]:
         """The values that are read, each once, in order."""
-        return tuple(dict.fromkeys(_reads((self.args, self.kwargs))))
+        return tuple(dict.fromkeys(self.reads))
+
+    @property
+    def reads(self) -> tuple[str, ...]:
+        """The values that are read, as often as they are read."""
+        return tuple(_reads((self.args, self.kwargs)))
+
+    @property
+    def operators(self) -> list[str]:
+        """What torch is asked to do, in the order in which it does it."""
+        inner = [part.operators for part in _parts((self.args, self.kwargs)) if isinstance(part, TorchCall)]
+        own = str(getattr(self.function, "__name__", self.function)).partition(".")[0]
+        return [*(name for names in inner for name in names), own]
 
     def evaluate(self, values: dict[str, Any]) -> Any:
         """Return what torch makes of these values."""
-        return self.function(*_filled(self.args, values), **_filled(self.kwargs, values))
+        args, kwargs = replaced((self.args, self.kwargs), lambda part: _evaluated(part, values))
+        return self.function(*args, **kwargs)
+
+    def with_inner(self, call: "TorchCall") -> "TorchCall":
+        """Return this call with another one in the place of the value that the other makes."""
+
+        def new(part: Read | TorchCall) -> Read | TorchCall:
+            if isinstance(part, TorchCall):
+                return part.with_inner(call)
+            return call if part.name == call.name else part
+
+        args, kwargs = replaced((self.args, self.kwargs), new)
+        return replace(self, args=args, kwargs=kwargs)
 
     def __call__(self, *tensors: Any) -> Any:
         """Evaluate with the tensors of `sources`."""
         return self.evaluate(dict(zip(self.sources, tensors, strict=True)))
 
 
-def _reads(part: Any) -> Iterator[str]:
-    match part:
-        case Read(name):
-            yield name
-        case TorchCall(args=args, kwargs=kwargs):
-            yield from _reads((args, kwargs))
-        case tuple() | list():
-            for item in part:
-                yield from _reads(item)
-        case dict():
-            yield from _reads(tuple(part.values()))
-        case slice():
-            yield from _reads((part.start, part.stop, part.step))
+def _evaluated(part: "Read | TorchCall", values: dict[str, Any]) -> Any:
+    return values[part.name] if isinstance(part, Read) else part.evaluate(values)
 
 
-def _filled(part: Any, values: dict[str, Any]) -> Any:
-    match part:
-        case Read(name):
-            return values[name]
-        case TorchCall():
-            return part.evaluate(values)
+def _reads(argument: Any) -> Iterator[str]:
+    for part in _parts(argument):
+        if isinstance(part, Read):
+            yield part.name
+        else:
+            yield from part.reads
+
+
+def _parts(argument: Any) -> list["Read | TorchCall"]:
+    """Return the values and calls in some arguments, without looking into the calls."""
+    found: list[Read | TorchCall] = []
+    replaced(argument, found.append)
+    return found
+
+
+def replaced(argument: Any, new: Callable[[Any], Any]) -> Any:
+    """Return arguments with something new for each `Read` and each call in them."""
+    match argument:
+        case Read() | TorchCall():
+            return new(argument)
         case tuple() | list():
-            return type(part)(_filled(item, values) for item in part)
+            return type(argument)(replaced(item, new) for item in argument)
         case dict():
-            return {key: _filled(item, values) for key, item in part.items()}
+            return {key: replaced(item, new) for key, item in argument.items()}
         case slice():
-            return slice(*_filled((part.start, part.stop, part.step), values))
+            return slice(*replaced((argument.start, argument.stop, argument.step), new))
         case _:
-            return part
+            return argument

@@ -40,9 +40,9 @@ def constant_channels(program: Program, axes: Axes) -> Constants:
 
 def absorbs(step: Conv | Linear, constants: Numbers) -> npt.NDArray[np.bool_]:
     """Return which input channels the layer can replace by a bias; beside padding that is so for zeros only."""
-    is_known = ~np.isnan(constants)
+    is_known: npt.NDArray[np.bool_] = ~np.isnan(constants)
     if isinstance(step, Conv) and step.padding != (0, 0):
-        return is_known & (constants == 0)
+        is_known &= constants == 0
     return is_known
 
 

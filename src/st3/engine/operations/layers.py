@@ -12,6 +12,10 @@ from .table import aten, covers
 
 
 @covers(aten.conv2d.default, aten.conv2d.padding)
+def _conv2d(op: Operation) -> Step:
+    return _conv(op)
+
+
 def _conv(op: Operation) -> Step:
     op.need_rank("input", 4)
     weight, dilation = op.array("weight"), op.pair("dilation")

@@ -5,8 +5,8 @@ from ..program import Reshape, Step
 from ..torch_call import Read
 from .table import aten, covers
 
-
-@covers(
+# The same numbers in the same order.
+RESHAPES = {
     aten.view.default,
     aten.reshape.default,
     aten._unsafe_view.default,
@@ -16,14 +16,8 @@ from .table import aten, covers
     aten.squeeze.dim,
     aten.squeeze.dims,
     aten.unsqueeze.default,
-)
-def _reshape(op: Operation) -> Step | Read:
-    if op.shape == op.shapes[op.value("self")]:
-        return Read(op.value("self"))
-    return Reshape(name="", sources=(op.value("self"),), target=op.target)
-
-
-@covers(
+}
+COPIES = {
     aten.alias.default,
     aten.clone.default,
     aten.contiguous.default,
@@ -31,7 +25,30 @@ def _reshape(op: Operation) -> Step | Read:
     aten.lift_fresh_copy.default,
     aten.to.dtype,
     aten._to_copy.default,
-)
+}
+# The same numbers in another order, or some of them: torch makes them without touching a number.
+VIEWS = {
+    aten.chunk.default,
+    aten.expand.default,
+    aten.permute.default,
+    aten.select.int,
+    aten.slice.Tensor,
+    aten.split.Tensor,
+    aten.split_with_sizes.default,
+    aten.t.default,
+    aten.transpose.int,
+    aten.unbind.int,
+}
+
+
+@covers(*RESHAPES)
+def _reshape(op: Operation) -> Step | Read:
+    if op.shape == op.shapes[op.value("self")]:
+        return Read(op.value("self"))
+    return Reshape(name="", sources=(op.value("self"),), target=op.target)
+
+
+@covers(*COPIES)
 def _identity(op: Operation) -> Read:
     return Read(op.value("self"))
 
