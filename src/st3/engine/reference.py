@@ -128,7 +128,7 @@ def _(step: GlobalAverage, sources: list[Tensor], shape: Shape) -> Tensor:
 
 @evaluate.register
 def _(step: AdaptiveAverage, sources: list[Tensor], shape: Shape) -> Tensor:
-    return F.adaptive_avg_pool2d(sources[0], shape[-2:])
+    return F.adaptive_avg_pool2d(sources[0], (shape[-2], shape[-1]))
 
 
 @evaluate.register
