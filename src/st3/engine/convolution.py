@@ -1,0 +1,257 @@
+"""A convolution's kernels: sparse with some tile and block, or dense; which is best is measured or guessed."""
+
+from collections.abc import Iterator
+from ctypes import Structure
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import numpy as np
+
+from . import native
+from .layout import Field
+from .memory import Buffer
+from .packing import NonZeros, nonzeros, pack, pack_dense, tap_bytes
+from .planner import Binding
+from .program import Activation, Floats
+from .tiles import Cut, Shears
+from .values import Laid
+
+FIRST_CACHE = 40 * 1024  # bytes of the first cache that inputs may fill
+SECOND_CACHE = 1024 * 1024  # bytes of lists that a group of outputs may have
+
+
+class Config(NamedTuple):
+    """How a convolution is computed: the plane's cut and the number of input channels in a block; 0: dense."""
+
+    down: int
+    across: int
+    channels_per_block: int
+
+    @property
+    def is_sparse(self) -> bool:
+        return self.channels_per_block > 0
+
+
+@dataclass(frozen=True, eq=False)
+class Convolution:
+    """A convolution between two fields, with everything that does not depend on the config."""
+
+    kernels: native.Kernels
+    threads: int
+    weight: Floats
+    bias: Floats | None
+    source: Laid
+    target: Laid
+    residual: Laid | None
+    step: tuple[int, int]
+    padding: tuple[int, int]
+    dilation: tuple[int, int]
+    groups: int
+    activation: Activation | None
+
+    def __post_init__(self) -> None:
+        weight = self.weight
+        found = nonzeros(weight, self.source.field, self.padding, self.dilation, self.groups)
+        object.__setattr__(self, "nonzeros", found)
+
+    nonzeros: NonZeros = None  # type: ignore[assignment]
+
+    @property
+    def is_flat(self) -> bool:
+        """Whether input, output and residual have no gaps: then a plane is one row of vectors."""
+        laid = [self.source, self.target, *([self.residual] if self.residual else [])]
+        return self.step == (1, 1) and all(each.field.is_flat for each in laid)
+
+    @property
+    def plane(self) -> tuple[int, int]:
+        geometry = self.target.field.geometry
+        return (1, geometry.vectors) if self.is_flat else (geometry.height, geometry.width)
+
+    def shears(self, dense: bool) -> Shears:
+        step = self.step[1] if self.step[1] in (1, 2) else 0
+        return Shears(self.kernels.dense if dense else self.kernels.sparse, step)
+
+    def cuts(self, config: Config) -> list[Cut]:
+        found = self.shears(not config.is_sparse).cut(*self.plane, config.down, config.across)
+        if found is None:
+            raise ValueError(f"no kernel for {config}")
+        return found
+
+    # --- structures ---------------------------------------------------------------------------------------------
+
+    def make(self, binding: Binding, config: Config) -> tuple[Structure, int]:
+        return self.make_sparse(binding, config) if config.is_sparse else self.make_dense(binding, config)
+
+    def make_sparse(self, binding: Binding, config: Config) -> tuple[Structure, int]:
+        cuts = self.cuts(config)
+        field = self.target.field
+        outputs = len(self.weight)
+        bounds = self.bounds(config, len(cuts))
+        lists = pack(self.nonzeros, cuts[0].variant.outputs, config.channels_per_block, bounds)
+        tasks = (len(bounds) - 1) * len(cuts) * field.groups
+        return native.Sparse(
+            bias=binding.keep(self.bias if self.bias is not None else np.zeros(outputs, np.float32)),
+            items=binding.keep(lists.items),
+            outputs=binding.keep(lists.outputs),
+            lengths=binding.keep(lists.lengths),
+            blocks=binding.keep(lists.blocks),
+            groups=binding.keep(lists.groups),
+            group_count=len(bounds) - 1,
+            **self.shared(binding, cuts),
+        ), tasks
+
+    def make_dense(self, binding: Binding, config: Config) -> tuple[Structure, int]:
+        cuts = self.cuts(config)
+        outputs, inputs, high, wide = self.weight.shape
+        bundle = self.kernels.dense_outputs
+        channel, ky, kx = (each.reshape(-1).astype(np.int32) for each in np.indices((inputs, high, wide)))
+        taps = tap_bytes(
+            self.source.field,
+            channel,
+            ky * self.dilation[0] - self.padding[0],
+            kx * self.dilation[1] - self.padding[1],
+        )
+        bundles = -(-outputs // bundle)
+        bias = np.zeros(bundles * bundle, np.float32)
+        if self.bias is not None:
+            bias[:outputs] = self.bias
+        return native.Dense(
+            bias=binding.keep(bias),
+            weights=binding.keep(pack_dense(self.weight, bundle)),
+            taps=binding.keep(taps),
+            tap_count=len(taps),
+            outputs=outputs,
+            **self.shared(binding, cuts),
+        ), bundles * self.target.field.groups
+
+    def shared(self, binding: Binding, cuts: list[Cut]) -> dict[str, object]:
+        """Return the fields that the sparse and the dense structure have in common."""
+        source, target = self.source.field, self.target.field
+        rest = self.residual.field if self.residual else None
+        flat, lanes = self.is_flat, target.lanes
+        columns = target.geometry.width
+        tiles = np.zeros((len(cuts), 6), np.int32)
+        for i, (y, x, variant) in enumerate(cuts):
+            tiles[i] = (
+                y * self.step[0] * source.pitch + x * self.step[1] * lanes,
+                y * target.pitch + x * lanes,
+                y * rest.pitch + x * lanes if rest else 0,
+                (y * columns + x) * lanes,
+                variant.number,
+                variant.vectors,
+            )
+        low, high, function = clamp(self.activation)
+        finish = native.Finish(
+            residual=binding.address(self.residual.buffer) + 4 * rest.origin if self.residual and rest else None,
+            residual_image=rest.image if rest else 0,
+            residual_plane=rest.plane if rest else 0,
+            residual_row=rest.pitch if rest else 0,
+            mask=binding.keep(target.mask) if target.mask is not None else None,
+            low=low,
+            high=high,
+            function=function,
+        )
+        return dict(
+            in_=binding.address(self.source.buffer) + 4 * source.origin,
+            out=binding.address(self.target.buffer) + 4 * target.origin,
+            finish=finish,
+            tiles=binding.keep(tiles),
+            in_image=source.image,
+            out_image=target.image,
+            out_plane=target.plane,
+            in_row=0 if flat else source.pitch * self.step[0],
+            out_row=0 if flat else target.pitch,
+            mask_row=columns * lanes,
+            in_column=self.step[1] * lanes,
+            tile_count=len(cuts),
+            images=target.groups,
+        )
+
+    def bounds(self, config: Config, tiles: int) -> list[int]:
+        """Return where groups of outputs begin: enough tasks for the threads, lists that stay in the second cache."""
+        outputs = len(self.weight)
+        parts = 1
+        jobs = tiles * self.target.field.groups
+        if self.threads > 1:
+            parts = max(parts, -(-4 * self.threads // jobs))
+        if jobs > 1:
+            parts = max(parts, -(-8 * len(self.nonzeros.weight) // SECOND_CACHE))
+        if self.groups > 1:
+            parts = max(parts, outputs // 8)  # few outputs read the same input: go plane by plane
+        parts = max(1, min(parts, outputs // 4))
+        bundle = 4
+        edges = [round(outputs * i / parts / bundle) * bundle for i in range(parts)]
+        return sorted({*edges, outputs})
+
+    def scratch(self, config: Config) -> int:
+        """Return how many floats of partial sums wait between blocks."""
+        if not config.is_sparse or config.channels_per_block >= self.nonzeros.channels:
+            return 0
+        largest = max(cut.variant.vectors for cut in self.cuts(config))
+        return (len(self.weight) + 4) * largest * self.kernels.lanes
+
+    # --- alternatives -------------------------------------------------------------------------------------------
+
+    def guesses(self) -> list[tuple[float, Config]]:
+        """Return all sensible configs with their guessed costs in cycles, cheapest first."""
+        found = [(self.sparse_cost(cuts, config), config) for cuts, config in self.sparse_configs()]
+        return sorted(found)
+
+    def sparse_configs(self) -> Iterator[tuple[list[Cut], Config]]:
+        height, width = self.plane
+        seen = set()
+        for cuts in self.shears(dense=False).all_cuts(height, width, least=4):
+            down, across = len({cut.y for cut in cuts}), len({cut.x for cut in cuts})
+            for blocks in (1, 2, 3, 4, 6, 8, 12, 16, 24, 32):
+                channels = self.nonzeros.channels
+                if blocks > max(1, channels // 4) or (blocks > 1 and self.groups > 1):
+                    break
+                config = Config(down, across, -(-channels // blocks))
+                if config not in seen:
+                    seen.add(config)
+                    yield cuts, config
+
+    def dense_config(self) -> Config | None:
+        """Return the dense kernel with the largest tiles; None for grouped convolutions."""
+        if self.groups > 1:
+            return None
+        height, width = self.plane
+        cuts = self.shears(dense=True).all_cuts(height, width)
+        best = min(cuts, key=len)
+        return Config(len({cut.y for cut in best}), len({cut.x for cut in best}), 0)
+
+    def sparse_cost(self, cuts: list[Cut], config: Config) -> float:
+        """Guess the cycles of all tiles. Measured: two multiply-adds per cycle from the first cache, one from the second."""
+        outputs = len(self.weight)
+        blocks = -(-self.nonzeros.channels // config.channels_per_block)
+        per_output = len(self.nonzeros.weight) / outputs
+        (kh, kw) = self.weight.shape[2:]
+        total = 0.0
+        for cut in cuts:
+            rows, columns, vectors = cut.variant.rows, cut.variant.columns, cut.variant.vectors
+            if self.is_flat:
+                seen = vectors
+            else:
+                reach_y = (rows - 1) * self.step[0] + (kh - 1) * self.dilation[0] + 1
+                reach_x = (columns - 1) * self.step[1] + (kw - 1) * self.dilation[1] + 1
+                seen = reach_y * reach_x
+            foot = seen * 4 * self.kernels.lanes * config.channels_per_block
+            missing = min(1.0, max(0.0, (foot - 0.6 * FIRST_CACHE) / (0.8 * FIRST_CACHE)))
+            per_item = max(vectors / 2, (vectors + 5) / 6) + 0.5 + missing * vectors / 2
+            sums = (blocks - 1) * (2.5 * vectors + 8 / cut.variant.outputs)
+            ends = 2 * vectors + 20 / cut.variant.outputs
+            total += outputs * (per_output * per_item + sums + ends) + blocks * 20
+        return total * self.target.field.groups
+
+
+def clamp(activation: Activation | None) -> tuple[float, float, int]:
+    """Return the bounds of an activation that is a clamp, and the number of one that is not."""
+    name = activation.name if activation else ""
+    if name == "relu":
+        return 0.0, float("inf"), 0
+    if name == "relu6":
+        return 0.0, 6.0, 0
+    return -float("inf"), float("inf"), native.FUNCTIONS.index(name)
+
+
+__all__ = ["Buffer", "Config", "Convolution", "Field", "clamp"]
