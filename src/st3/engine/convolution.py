@@ -1,6 +1,7 @@
 """A convolution's kernels: sparse with some tile and block, or dense; which is best is measured or guessed."""
 
-from collections.abc import Iterator
+import math
+from collections.abc import Callable, Iterator
 from ctypes import Structure
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -8,8 +9,6 @@ from typing import NamedTuple
 import numpy as np
 
 from . import native
-from .layout import Field
-from .memory import Buffer
 from .packing import NonZeros, nonzeros, pack, pack_dense, tap_bytes
 from .planner import Binding
 from .program import Activation, Floats
@@ -17,15 +16,31 @@ from .tiles import Cut, Shears
 from .values import Laid
 
 FIRST_CACHE = 40 * 1024  # bytes of the first cache that inputs may fill
+SUMS = (8192, 16384)  # bytes of it that the sums of a group may fill
 SECOND_CACHE = 1024 * 1024  # bytes of lists that a group of outputs may have
 
 
+@dataclass(frozen=True)
+class Alternative:
+    """One way to compute a step: its name, a guess of its cycles, its structures, and floats of scratch per thread."""
+
+    label: str
+    cost: float
+    make: Callable[[Binding], list[tuple[Structure, int]]]
+    scratch: int
+
+    @property
+    def kernel(self) -> str:
+        return self.label.split()[0]
+
+
 class Config(NamedTuple):
-    """How a convolution is computed: the plane's cut and the number of input channels in a block; 0: dense."""
+    """How a convolution is computed: the plane's cut, input channels in a block (0: dense), outputs in a group."""
 
     down: int
     across: int
     channels_per_block: int
+    outputs_per_group: int
 
     @property
     def is_sparse(self) -> bool:
@@ -48,6 +63,7 @@ class Convolution:
     dilation: tuple[int, int]
     groups: int
     activation: Activation | None
+    flat: bool | None = None  # whether planes are one row of vectors; None: where they can be
 
     def __post_init__(self) -> None:
         weight = self.weight
@@ -59,6 +75,8 @@ class Convolution:
     @property
     def is_flat(self) -> bool:
         """Whether input, output and residual have no gaps: then a plane is one row of vectors."""
+        if self.flat is not None:
+            return self.flat
         laid = [self.source, self.target, *([self.residual] if self.residual else [])]
         return self.step == (1, 1) and all(each.field.is_flat for each in laid)
 
@@ -82,11 +100,13 @@ class Convolution:
     def make(self, binding: Binding, config: Config) -> tuple[Structure, int]:
         return self.make_sparse(binding, config) if config.is_sparse else self.make_dense(binding, config)
 
-    def make_sparse(self, binding: Binding, config: Config) -> tuple[Structure, int]:
+    def make_sparse(
+        self, binding: Binding, config: Config, bounds: list[int] | None = None
+    ) -> tuple[Structure, int]:
         cuts = self.cuts(config)
         field = self.target.field
         outputs = len(self.weight)
-        bounds = self.bounds(config, len(cuts))
+        bounds = bounds or self.bounds(config, len(cuts))
         lists = pack(self.nonzeros, cuts[0].variant.outputs, config.channels_per_block, bounds)
         tasks = (len(bounds) - 1) * len(cuts) * field.groups
         return native.Sparse(
@@ -142,7 +162,9 @@ class Convolution:
             )
         low, high, function = clamp(self.activation)
         finish = native.Finish(
-            residual=binding.address(self.residual.buffer) + 4 * rest.origin if self.residual and rest else None,
+            residual=binding.address(self.residual.buffer) + 4 * rest.origin
+            if self.residual and rest
+            else None,
             residual_image=rest.image if rest else 0,
             residual_plane=rest.plane if rest else 0,
             residual_row=rest.pitch if rest else 0,
@@ -176,8 +198,7 @@ class Convolution:
             parts = max(parts, -(-4 * self.threads // jobs))
         if jobs > 1:
             parts = max(parts, -(-8 * len(self.nonzeros.weight) // SECOND_CACHE))
-        if self.groups > 1:
-            parts = max(parts, outputs // 8)  # few outputs read the same input: go plane by plane
+        parts = max(parts, -(-outputs // config.outputs_per_group))
         parts = max(1, min(parts, outputs // 4))
         bundle = 4
         edges = [round(outputs * i / parts / bundle) * bundle for i in range(parts)]
@@ -192,6 +213,46 @@ class Convolution:
 
     # --- alternatives -------------------------------------------------------------------------------------------
 
+    def alternatives(self) -> list[Alternative]:
+        """Return the sparse kernels, cheapest guess first, and the dense one last."""
+
+        def one(config: Config, cost: float) -> Alternative:
+            name = "sparse" if config.is_sparse else "dense"
+            size = self.scratch(config)
+            return Alternative(
+                f"{name} {tuple(config)}", cost, lambda binding: [self.make(binding, config)], size
+            )
+
+        found = [one(config, cost) for cost, config in self.guesses()]
+        dense = self.dense_config()
+        return [*found, one(dense, self.dense_cost())] if dense else found
+
+    def own_config(self) -> tuple[Config, float]:
+        """Return the best guess, for a step that follows another channel by channel."""
+        cost, config = self.guesses()[0]
+        return config, cost
+
+    def make_for(self, binding: Binding, config: Config | None, bounds: list[int]) -> tuple[Structure, int]:
+        assert config is not None
+        return self.make_sparse(binding, config, bounds)
+
+    def dense_cost(self) -> float:
+        field = self.target.field
+        return self.weight.size * field.geometry.vectors * field.groups / 1.8
+
+    @property
+    def signature(self) -> str:
+        """Return what a measurement depends on, as text."""
+        shape = "x".join(map(str, self.weight.shape))
+        geometry = self.target.field.geometry
+        density = len(self.nonzeros.weight) / self.weight.size
+        bucket = round(8 * math.log2(max(density, 1e-4)))
+        rest = "+r" if self.residual else ""
+        return (
+            f"{shape}/{self.groups} s{self.step} d{self.dilation} {self.target.field.groups}*{tuple(geometry.grid)}"
+            f"{geometry.height}x{geometry.width} flat{self.is_flat:d} 2^{bucket}/8{rest}"
+        )
+
     def guesses(self) -> list[tuple[float, Config]]:
         """Return all sensible configs with their guessed costs in cycles, cheapest first."""
         found = [(self.sparse_cost(cuts, config), config) for cuts, config in self.sparse_configs()]
@@ -199,17 +260,24 @@ class Convolution:
 
     def sparse_configs(self) -> Iterator[tuple[list[Cut], Config]]:
         height, width = self.plane
+        channels, outputs = self.nonzeros.channels, len(self.weight)
         seen = set()
         for cuts in self.shears(dense=False).all_cuts(height, width, least=4):
             down, across = len({cut.y for cut in cuts}), len({cut.x for cut in cuts})
+            vectors = max(cut.variant.vectors for cut in cuts)
             for blocks in (1, 2, 3, 4, 6, 8, 12, 16, 24, 32):
-                channels = self.nonzeros.channels
                 if blocks > max(1, channels // 4) or (blocks > 1 and self.groups > 1):
                     break
-                config = Config(down, across, -(-channels // blocks))
-                if config not in seen:
-                    seen.add(config)
-                    yield cuts, config
+                sizes = {outputs}
+                if self.groups > 1:
+                    sizes = {8}  # few outputs read the same input: go plane by plane
+                elif blocks > 1:
+                    sizes |= {max(16, bytes // (4 * self.kernels.lanes * vectors) // 8 * 8) for bytes in SUMS}
+                for size in sizes:
+                    config = Config(down, across, -(-channels // blocks), min(size, outputs))
+                    if config not in seen:
+                        seen.add(config)
+                        yield cuts, config
 
     def dense_config(self) -> Config | None:
         """Return the dense kernel with the largest tiles; None for grouped convolutions."""
@@ -218,13 +286,18 @@ class Convolution:
         height, width = self.plane
         cuts = self.shears(dense=True).all_cuts(height, width)
         best = min(cuts, key=len)
-        return Config(len({cut.y for cut in best}), len({cut.x for cut in best}), 0)
+        return Config(len({cut.y for cut in best}), len({cut.x for cut in best}), 0, len(self.weight))
 
     def sparse_cost(self, cuts: list[Cut], config: Config) -> float:
-        """Guess the cycles of all tiles. Measured: two multiply-adds per cycle from the first cache, one from the second."""
+        """Guess the cycles of all tiles.
+
+        Measured: two multiply-adds per cycle from the first cache, one from the second.
+        """
         outputs = len(self.weight)
         blocks = -(-self.nonzeros.channels // config.channels_per_block)
+        groups = -(-outputs // config.outputs_per_group)
         per_output = len(self.nonzeros.weight) / outputs
+        line = 4 * self.kernels.lanes
         (kh, kw) = self.weight.shape[2:]
         total = 0.0
         for cut in cuts:
@@ -235,12 +308,16 @@ class Convolution:
                 reach_y = (rows - 1) * self.step[0] + (kh - 1) * self.dilation[0] + 1
                 reach_x = (columns - 1) * self.step[1] + (kw - 1) * self.dilation[1] + 1
                 seen = reach_y * reach_x
-            foot = seen * 4 * self.kernels.lanes * config.channels_per_block
-            missing = min(1.0, max(0.0, (foot - 0.6 * FIRST_CACHE) / (0.8 * FIRST_CACHE)))
-            per_item = max(vectors / 2, (vectors + 5) / 6) + 0.5 + missing * vectors / 2
-            sums = (blocks - 1) * (2.5 * vectors + 8 / cut.variant.outputs)
+            foot = seen * line * config.channels_per_block
+            sums_foot = vectors * line * config.outputs_per_group if blocks > 1 else 0
+            both = foot + min(sums_foot, 8192 + 0 * sums_foot)
+            missing = min(1.0, max(0.0, (both - 0.7 * FIRST_CACHE) / (0.9 * FIRST_CACHE)))
+            per_item = vectors / 2 + 0.6 + missing * vectors / 2
+            near = foot + sums_foot < 1.1 * FIRST_CACHE
+            sums = (blocks - 1) * ((1.2 if near else 2.2) * vectors + 16 / cut.variant.outputs)
             ends = 2 * vectors + 20 / cut.variant.outputs
-            total += outputs * (per_output * per_item + sums + ends) + blocks * 20
+            reads = groups * seen * self.nonzeros.channels * (1 - missing) * min(1.0, per_output / 16)
+            total += outputs * (per_output * per_item + sums + ends) + reads + blocks * groups * 20
         return total * self.target.field.groups
 
 
@@ -252,6 +329,3 @@ def clamp(activation: Activation | None) -> tuple[float, float, int]:
     if name == "relu6":
         return 0.0, 6.0, 0
     return -float("inf"), float("inf"), native.FUNCTIONS.index(name)
-
-
-__all__ = ["Buffer", "Config", "Convolution", "Field", "clamp"]

@@ -1,5 +1,6 @@
 """Each kind of step as operations of the planner."""
 
+from collections.abc import Callable
 from ctypes import Structure
 from functools import singledispatch
 
@@ -7,7 +8,9 @@ import numpy as np
 
 from . import native, reference
 from .convolution import Convolution, clamp
+from .fusion import FRONT, Chain, Pooling, Tilewise
 from .layout import NO_BORDER, Field, Geometry
+from .memory import Buffer
 from .packing import slices
 from .planner import Binding, Operation, Planner, windows_of
 from .program import (
@@ -62,15 +65,64 @@ def in_torch(step: Step, planner: Planner) -> None:
 def _(step: Conv, planner: Planner) -> None:
     value = planner.values[step.target]
     value.not_negative = bool(step.activation and step.activation.name in NOT_NEGATIVE)
+    if waits(step, planner):
+        planner.pending[step.target] = step
+    elif step.sources[0] in planner.pending:
+        emit_chain(step, planner)
+    else:
+        convolution = convolution_of(step, planner)
+        before = planner.operations[-1] if planner.operations else None
+        if before and follows(before.tune, convolution):
+            planner.operations.pop()
+            both = Tilewise(before.tune, convolution)
+            reads = [*before.reads, *reads_of(convolution)]
+            writes = [*before.writes, convolution.target.buffer]
+            planner.emit(
+                Operation(step.name, "sparse", reads, writes, tune=both, step=step, before=before.step)
+            )
+        else:
+            planner.emit(
+                Operation(
+                    step.name,
+                    "sparse",
+                    reads_of(convolution),
+                    [convolution.target.buffer],
+                    tune=convolution,
+                    step=step,
+                )
+            )
+        planner.finish_field(convolution.target, step.name)
+
+
+def reads_of(convolution: Convolution) -> list[Buffer]:
+    return [convolution.source.buffer, *([convolution.residual.buffer] if convolution.residual else [])]
+
+
+def follows(before: object, convolution: Convolution) -> bool:
+    """Whether a 1×1 convolution reads what the one before it has just written, and that is too large for the cache."""
+    if not isinstance(before, Convolution) or before.target is not convolution.source:
+        return False
+    pointwise = all(part.weight.shape[2:] == (1, 1) and part.step == (1, 1) for part in (before, convolution))
+    sparse = all(len(part.nonzeros.weight) < 0.5 * part.weight.size for part in (before, convolution))
+    one = before.groups == convolution.groups == 1
+    return pointwise and sparse and one and 4 * before.target.field.image > FRONT
+
+
+def convolution_of(
+    step: Conv, planner: Planner, source: Laid | None = None, target: Laid | None = None
+) -> Convolution:
+    """Find or make the fields a convolution reads and writes."""
     windows = windows_of(step)
     assert windows is not None
-    wanted = route(windows, value.shape, have(planner, step.sources[0]), planner.lanes)
-    source = planner.pictures(step.sources[0], wanted)
+    shape = planner.program.shapes[step.target]
+    geometry = source.field.geometry if source else have(planner, step.sources[0])
+    wanted = route(windows, shape, geometry, planner.lanes)
+    source = source or planner.pictures(step.sources[0], wanted)
     residual = None
     if len(step.sources) > 1:
         residual = planner.pictures(step.sources[1], Route(wanted.target, NO_BORDER, wanted.target, (1, 1)))
-    target = planner.new_pictures(step.target, wanted.target)
-    convolution = Convolution(
+    target = target or planner.new_pictures(step.target, wanted.target, over=residual, step=step)
+    return Convolution(
         planner.kernels,
         planner.threads,
         step.weight,
@@ -84,19 +136,66 @@ def _(step: Conv, planner: Planner) -> None:
         step.groups,
         step.activation,
     )
-    emit_convolution(step, planner, convolution)
+
+
+def waits(step: Conv, planner: Planner) -> bool:
+    """Whether the one reader of this convolution takes each channel by itself."""
+    readers = planner.program.readers(step.target)
+    if len(readers) != 1 or step.target in planner.program.outputs or step.sources[0] in planner.pending:
+        return False
+    reader = readers[0]
+    if reader.sources.count(step.target) != 1 or reader.sources[0] != step.target:
+        return False
+    if isinstance(reader, Conv):
+        alone = (
+            reader.groups == reader.weight.shape[0] == step.weight.shape[0] and reader.weight.shape[1] == 1
+        )
+        return alone and step.groups == 1
+    return isinstance(reader, MaxPool | AveragePool) and step.groups == 1
+
+
+def emit_chain(step: Conv | MaxPool | AveragePool, planner: Planner) -> None:
+    """Emit a convolution that waited, and the step that reads it, as one."""
+    first_step = planner.pending.pop(step.sources[0])
+    windows, before = windows_of(step), windows_of(first_step)
+    assert windows is not None
+    assert before is not None
+    name = step.sources[0]
+    shape = planner.program.shapes[name]
+    begin = route(before, shape, have(planner, first_step.sources[0]), planner.lanes)
+    wanted = route(windows, planner.program.shapes[step.target], begin.target, planner.lanes)
+    fill = 0.0
+    if isinstance(step, MaxPool) and wanted.border != NO_BORDER and not planner.values[name].not_negative:
+        fill = -float("inf")
+    stays = wanted.source == begin.target and wanted.every == (1, 1) and fill == 0.0
+    middle = Field(*shape, begin.target, wanted.border if stays else NO_BORDER, planner.lanes)  # type: ignore[arg-type]
+    nowhere = Laid(middle, Buffer(0))
+    first = convolution_of(first_step, planner, target=nowhere)
+    moved = middle
+    if not stays:
+        high, wide = -(-shape[2] // wanted.every[0]), -(-shape[3] // wanted.every[1])
+        moved = Field(shape[0], shape[1], high, wide, wanted.source, wanted.border, planner.lanes)
+    second: Convolution | Pooling
+    if isinstance(step, Conv):
+        second = convolution_of(step, planner, source=Laid(moved, nowhere.buffer))
+        target = second.target
+        reads = [*reads_of(first), *([second.residual.buffer] if second.residual else [])]
+    else:
+        target = planner.new_pictures(step.target, wanted.target)
+        share = shares(step, planner, windows, wanted) if isinstance(step, AveragePool) else None
+        make = window_maker(planner, windows, wanted, Laid(moved, nowhere.buffer), target, share)
+        second = Pooling(make, f"pool{windows.kernel}{wanted.step}")
+        reads = reads_of(first)
+    chain = Chain(first, second, moved, fill, every=wanted.every)
+    reads = [buffer for buffer in reads if buffer is not nowhere.buffer]
+    planner.emit(
+        Operation(step.name, "sparse", reads, [target.buffer], tune=chain, step=step, before=first_step)
+    )
     planner.finish_field(target, step.name)
 
 
 def have(planner: Planner, name: str) -> Geometry | None:
     return next(iter(planner.values[name].pictures), None)
-
-
-def emit_convolution(step: Step, planner: Planner, convolution: Convolution) -> None:
-    reads = [convolution.source.buffer, *([convolution.residual.buffer] if convolution.residual else [])]
-    planner.emit(
-        Operation(step.name, "sparse", reads, [convolution.target.buffer], tune=convolution, step=step)
-    )
 
 
 @lower.register
@@ -125,7 +224,9 @@ def _(step: Linear, planner: Planner) -> None:
         1,
         step.activation,
     )
-    emit_convolution(step, planner, convolution)
+    planner.emit(
+        Operation(step.name, "sparse", reads_of(convolution), [target.buffer], tune=convolution, step=step)
+    )
 
 
 def emit_rows(step: Linear, planner: Planner, rows: int) -> None:
@@ -178,9 +279,14 @@ def emit_rows(step: Linear, planner: Planner, rows: int) -> None:
 def _(step: MaxPool, planner: Planner) -> None:
     source = planner.values[step.sources[0]]
     planner.values[step.target].not_negative = source.not_negative
+    if step.sources[0] in planner.pending:
+        emit_chain(step, planner)
+        return
     windows = windows_of(step)
     assert windows is not None
-    wanted = route(windows, planner.program.shapes[step.target], have(planner, step.sources[0]), planner.lanes)
+    wanted = route(
+        windows, planner.program.shapes[step.target], have(planner, step.sources[0]), planner.lanes
+    )
     if wanted.border == NO_BORDER or source.not_negative:
         laid = planner.pictures(step.sources[0], wanted)
     else:
@@ -192,7 +298,11 @@ def _(step: MaxPool, planner: Planner) -> None:
 def _(step: AveragePool, planner: Planner) -> None:
     windows = windows_of(step)
     assert windows is not None
-    emit_average(step, planner, windows, step.count_padding)
+    if step.sources[0] in planner.pending:
+        planner.values[step.target].not_negative = planner.values[step.sources[0]].not_negative
+        emit_chain(step, planner)
+    else:
+        emit_average(step, planner, windows, step.count_padding)
 
 
 def emit_average(step: Step, planner: Planner, windows: Windows, count_padding: bool) -> None:
@@ -200,6 +310,16 @@ def emit_average(step: Step, planner: Planner, windows: Windows, count_padding: 
     shape = planner.program.shapes[step.target]
     wanted = route(windows, shape, have(planner, step.sources[0]), planner.lanes)
     laid = planner.pictures(step.sources[0], wanted)
+    emit_windows(step, planner, windows, wanted, laid, shares(step, planner, windows, wanted, count_padding))
+
+
+def shares(
+    step: Step, planner: Planner, windows: Windows, wanted: Route, count_padding: bool | None = None
+) -> Floats:
+    """Return one over the number of pixels in each window."""
+    if count_padding is None:
+        count_padding = not isinstance(step, AveragePool) or step.count_padding
+    shape = planner.program.shapes[step.target]
     field = Field(*shape, wanted.target, NO_BORDER, planner.lanes)  # type: ignore[arg-type]
     _, rows, columns = field.pixels()
     size = planner.program.shapes[step.sources[0]][2:]
@@ -210,18 +330,24 @@ def emit_average(step: Step, planner: Planner, windows: Windows, count_padding: 
         if not count_padding:
             begin, end = np.maximum(begin, 0), np.minimum(end, size[axis])
         share /= np.maximum(end - begin, 1)
-    emit_windows(step, planner, windows, wanted, laid, share)
+    return share
 
 
 def emit_windows(
     step: Step, planner: Planner, windows: Windows, wanted: Route, source: Laid, share: Floats | None
 ) -> None:
     target = planner.new_pictures(step.target, wanted.target)
+    make = window_maker(planner, windows, wanted, source, target, share)
+    planner.emit(Operation(step.name, "pool", [source.buffer], [target.buffer], make, step=step))
+    planner.finish_field(target, step.name)
+
+
+def window_maker(
+    planner: Planner, windows: Windows, wanted: Route, source: Laid, target: Laid, share: Floats | None
+) -> Callable[[Binding], tuple[Structure, int]]:
     begin, end = source.field, target.field
     stride = wanted.step
     ky, kx = np.indices(windows.kernel).reshape(2, -1)
-    if wanted.every != (1, 1):
-        ky, kx = ky * 0, kx * 0
     dy, dx = ky * windows.dilation[0] - windows.padding[0], kx * windows.dilation[1] - windows.padding[1]
     taps = (4 * (dy * begin.pitch + dx * begin.lanes)).astype(np.int32)
 
@@ -244,8 +370,7 @@ def emit_windows(
             width=end.geometry.width,
         ), planes
 
-    planner.emit(Operation(step.name, "pool", [source.buffer], [target.buffer], make, step=step))
-    planner.finish_field(target, step.name)
+    return make
 
 
 @lower.register
@@ -300,7 +425,9 @@ def lower_global_average(step: Step, planner: Planner) -> None:
 @lower.register
 def _(step: Add, planner: Planner) -> None:
     values = [planner.values[name] for name in step.sources]
-    planner.values[step.target].not_negative = result_not_negative(step.activation, [v.not_negative for v in values])
+    planner.values[step.target].not_negative = result_not_negative(
+        step.activation, [v.not_negative for v in values]
+    )
     if len(step.sources) == 2 and any(value.pictures for value in values):
         geometry = next(have(planner, name) for name in step.sources if planner.values[name].pictures)
         assert geometry is not None
@@ -424,9 +551,7 @@ def combine(
 
     reads = [source.buffer, *([residual.buffer] if residual else [])]
     # A concat fills its target in parts: it counts as read, so that earlier parts stay.
-    planner.emit(
-        Operation(step.name, "combine", reads, [target.buffer], make, step=step)
-    )
+    planner.emit(Operation(step.name, "combine", reads, [target.buffer], make, step=step))
 
 
 @lower.register
@@ -435,4 +560,3 @@ def _(step: Reshape, planner: Planner) -> None:
     value = planner.values[step.target]
     value.plain = Plain(plain.buffer, plain.slot)
     value.not_negative = planner.values[step.sources[0]].not_negative
-

@@ -1,10 +1,15 @@
 """Where values live: buffers of the arena, shared by values that are never needed at the same time."""
 
+import ctypes
+import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+import numpy as np
 import torch
 from torch import Tensor
+
+from .native import Kernels, Memory
 
 ALIGNMENT = 16  # floats: a cache line
 SLACK = 64  # floats behind the last buffer
@@ -27,21 +32,17 @@ class Buffer:
 class Arena:
     """One block of memory for all buffers."""
 
-    def __init__(self, buffers: Iterable[Buffer]) -> None:
+    def __init__(self, kernels: Kernels, buffers: Iterable[Buffer]) -> None:
         self.floats = place(list(buffers)) + SLACK
-        # Zeroed: parts of a border that nobody writes are read, and must be numbers.
-        spare = torch.zeros(self.floats + 1024)
-        begin = -(spare.data_ptr() // 4) % 1024  # a page, so that huge pages and lines are met
-        self.memory = spare[begin : begin + self.floats]
+        self.block = Memory(kernels, 4 * self.floats)
+        whole = (ctypes.c_float * self.floats).from_address(self.block.address)
+        self.memory = torch.from_numpy(np.frombuffer(whole, np.float32))
 
     def address(self, buffer: Buffer) -> int:
-        return int(self.memory.data_ptr()) + 4 * buffer.offset
+        return self.block.address + 4 * buffer.offset
 
     def view(self, buffer: Buffer, shape: tuple[int, ...]) -> Tensor:
-        size = 1
-        for side in shape:
-            size *= side
-        return self.memory[buffer.offset : buffer.offset + size].view(shape)
+        return self.memory[buffer.offset : buffer.offset + math.prod(shape)].view(shape)
 
 
 def place(buffers: list[Buffer]) -> int:

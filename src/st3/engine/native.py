@@ -8,6 +8,9 @@ from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import numpy as np
+import numpy.typing as npt
+
 from .build import LIBRARY
 
 PLACE = "ST3_KERNELS"  # environment: the library's path, in place of the one in the package
@@ -123,13 +126,27 @@ class Rows(Structure):
     )
 
 
+class Chain(Structure):
+    _fields_ = fields(
+        (c_void_p, "sparse dense halo move next window bounds"),
+        (c_int64, "middle plane origin moved moved_plane moved_origin"),
+        (c_int32, "group_count images"),
+    )
+
+
+class Tilewise(Structure):
+    _fields_ = fields((c_void_p, "first second"))
+
+
 class Step(Structure):
     _fields_ = fields((c_int32, "kind tasks"), (c_void_p, "arguments"))
 
 
 KINDS: dict[type[Structure], int] = {
     kind: number
-    for number, kind in enumerate((Sparse, Dense, Halo, Move, Turn, Window, Average, Combine, Rows))
+    for number, kind in enumerate(
+        (Sparse, Dense, Halo, Move, Turn, Window, Average, Combine, Rows, Chain, Tilewise)
+    )
 }
 FUNCTIONS = ("", "gelu", "gelu_tanh", "silu", "hardswish", "hardsigmoid", "sigmoid", "tanh")
 
@@ -173,6 +190,42 @@ class Kernels:
         self.dense = [Variant(*row[:4], number) for number, row in enumerate(dense)]
 
 
+class Memory:
+    """A block of zeros in huge pages."""
+
+    def __init__(self, kernels: Kernels, size: int) -> None:
+        self.library, self.size = kernels.library, size
+        self.address: int = self.library.st3_allocate(size)
+        if not self.address:
+            raise MemoryError(f"could not allocate {size} bytes")
+
+    def __del__(self) -> None:
+        if getattr(self, "address", None):
+            self.library.st3_release(self.address)
+            self.address = 0
+
+
+class Store:
+    """Arrays that kernels read, one behind the other in huge pages."""
+
+    CHUNK = 8 << 20
+
+    def __init__(self, kernels: Kernels) -> None:
+        self.kernels, self.chunks, self.free, self.end = kernels, list[Memory](), 0, 0
+
+    def keep(self, array: npt.NDArray[Any]) -> int:
+        """Copy an array to the beginning of a cache line; return its address."""
+        array = np.ascontiguousarray(array)
+        if self.free + array.nbytes > self.end:
+            self.chunks.append(Memory(self.kernels, max(array.nbytes, self.CHUNK)))
+            self.free = self.chunks[-1].address
+            self.end = self.free + self.chunks[-1].size
+        address = self.free
+        ctypes.memmove(address, array.ctypes.data, array.nbytes)
+        self.free += -(-array.nbytes // 64) * 64
+        return address
+
+
 class Pool:
     """Threads, each with a scratch buffer. They sleep when nothing runs."""
 
@@ -187,10 +240,10 @@ class Pool:
     def run(self, steps: Any, count: int, slots: Any) -> None:
         self.kernels.library.st3_pool_run(self.handle, self.kernels.table, steps, count, slots)
 
-    def time(self, step: Step, slots: Any, repeats: int) -> float:
-        """Return the shortest of some runs of one step, in milliseconds."""
+    def time(self, steps: Any, count: int, slots: Any, repeats: int) -> float:
+        """Return the shortest of some runs of some steps, in milliseconds."""
         call = self.kernels.library.st3_pool_time
-        nanoseconds: float = call(self.handle, self.kernels.table, ctypes.byref(step), slots, repeats)
+        nanoseconds: float = call(self.handle, self.kernels.table, steps, count, slots, repeats)
         return nanoseconds / 1e6
 
     def __del__(self) -> None:
@@ -221,9 +274,14 @@ def load(path: Path) -> ctypes.CDLL:
     library.st3_size.restype, library.st3_size.argtypes = c_int64, [c_int32]
     library.st3_pool_new.restype, library.st3_pool_new.argtypes = c_void_p, [c_int32, c_int64]
     library.st3_pool_free.restype, library.st3_pool_free.argtypes = None, [c_void_p]
+    library.st3_allocate.restype, library.st3_allocate.argtypes = c_void_p, [c_int64]
+    library.st3_release.restype, library.st3_release.argtypes = None, [c_void_p]
     common = [c_void_p, POINTER(KernelTable), c_void_p]
     library.st3_pool_run.restype, library.st3_pool_run.argtypes = None, [*common, c_int32, c_void_p]
-    library.st3_pool_time.restype, library.st3_pool_time.argtypes = c_double, [*common, c_void_p, c_int32]
+    library.st3_pool_time.restype, library.st3_pool_time.argtypes = (
+        c_double,
+        [*common, c_int32, c_void_p, c_int32],
+    )
     known: Sequence[type[Structure]] = (Item, Tile, Block, Finish, *KINDS, Step, KernelTable)
     sizes = [library.st3_size(i) for i in range(len(known))]
     if sizes != [ctypes.sizeof(each) for each in known]:

@@ -16,16 +16,6 @@ BLOCK = np.dtype(
 )
 
 
-def aligned(array: Array, alignment: int = 64) -> Array:
-    """Return a copy that begins at a cache line."""
-    array = np.ascontiguousarray(array)
-    spare = np.zeros(array.nbytes + alignment, np.uint8)
-    begin = -spare.ctypes.data % alignment
-    copy = spare[begin : begin + array.nbytes].view(array.dtype).reshape(array.shape)
-    copy[...] = array
-    return copy
-
-
 @dataclass(frozen=True)
 class NonZeros:
     """The non-zero weights of a convolution, by output: value, input channel, and where that input lies."""
@@ -99,11 +89,17 @@ def pack(nonzeros: NonZeros, bundle: int, channels_per_block: int, bounds: list[
             padded[: len(rows)] = rows + low
             longest = of_block[rows[::bundle]]  # sorted: the first of each bundle
             starts = items + bundle * np.concatenate([[0], np.cumsum(longest)])
-            slot[b, padded[: len(rows)]] = (starts[:-1].repeat(bundle) + np.arange(len(padded)) % bundle)[: len(rows)]
+            slot[b, padded[: len(rows)]] = (starts[:-1].repeat(bundle) + np.arange(len(padded)) % bundle)[
+                : len(rows)
+            ]
             heads.append((items, bundles, number, b == 0, b == blocks - 1, low))
             all_outputs.append(padded)
             all_lengths.append(longest)
-            firsts = order[np.minimum(begins[b, low + rows[::bundle]], max(len(order) - 1, 0))] if len(order) else []
+            firsts = (
+                order[np.minimum(begins[b, low + rows[::bundle]], max(len(order) - 1, 0))]
+                if len(order)
+                else []
+            )
             fillers.append(np.repeat(nonzeros.bytes[firsts], longest * bundle))
             items, bundles = int(starts[-1]), bundles + number
 
@@ -114,11 +110,11 @@ def pack(nonzeros: NonZeros, bundle: int, channels_per_block: int, bounds: list[
     table["weight"][target] = nonzeros.weight[order]
     table["bytes"][target] = nonzeros.bytes[order]
     return Packed(
-        items=aligned(table if items else np.zeros(1, ITEM)),
-        outputs=aligned(np.concatenate(all_outputs).astype(np.int32)),
-        lengths=aligned(np.concatenate(all_lengths).astype(np.int32)),
-        blocks=aligned(np.array(heads, BLOCK)),
-        groups=aligned(np.arange(len(bounds), dtype=np.int32) * blocks),
+        items=(table if items else np.zeros(1, ITEM)),
+        outputs=(np.concatenate(all_outputs).astype(np.int32)),
+        lengths=(np.concatenate(all_lengths).astype(np.int32)),
+        blocks=(np.array(heads, BLOCK)),
+        groups=(np.arange(len(bounds), dtype=np.int32) * blocks),
         largest_group=max(high - low for low, high in zip(bounds, bounds[1:], strict=False)),
     )
 
@@ -159,4 +155,4 @@ def slices(weight: Floats, lanes: int) -> Slices:
     rank = rank[output]
     target = (starts[rank // lanes] + within) * lanes + rank % lanes
     weights[target], index[target] = weight[output, position], position
-    return Slices(aligned(weights), aligned(index), aligned(order), aligned(starts))
+    return Slices((weights), (index), (order), (starts))

@@ -24,7 +24,7 @@ from .layout import (
     scatter_index,
 )
 from .memory import Buffer
-from .packing import Array, aligned
+from .packing import Array
 from .program import AveragePool, Conv, MaxPool, Program, Shape, Step
 from .routes import Route, Windows, route
 from .values import Laid, Plain, Value
@@ -32,18 +32,13 @@ from .values import Laid, Plain, Value
 PLANES_PER_TASK = 8
 
 
-@dataclass
+@dataclass(frozen=True)
 class Binding:
-    """What an operation needs to become a structure: addresses, and arrays that must stay alive."""
+    """What an operation needs to become a structure: addresses of buffers, and a place for its arrays."""
 
-    address: Callable[[Buffer], int]
-    kept: list[Array] = field(default_factory=list)
-
-    def keep(self, array: Array) -> int:
-        """Return the address of a copy of the array that begins at a cache line."""
-        copy = aligned(array)
-        self.kept.append(copy)
-        return int(copy.ctypes.data)
+    address: Callable[[Buffer | None], int]
+    keep: Callable[[Array], int]
+    hold: Callable[[Structure], int]  # keeps a structure that another one points to
 
 
 @dataclass
@@ -60,6 +55,7 @@ class Operation:
     torch_sources: list[tuple[Plain, Shape]] = field(default_factory=list)
     torch_target: tuple[Buffer, Shape] | None = None
     step: Step | None = None
+    before: Step | None = None  # the step that was fused into this one
 
 
 class Planner:
@@ -73,7 +69,7 @@ class Planner:
         self.values = {name: Value(shape) for name, shape in program.shapes.items()}
         for slot, name in enumerate(program.inputs):
             self.values[name].plain = Plain(None, slot)
-        self.scratch = 0
+        self.pending: dict[str, Conv] = {}  # convolutions that wait for the step they are chained to
 
     def emit(self, operation: Operation) -> None:
         number = len(self.operations)
@@ -122,7 +118,13 @@ class Planner:
         images, channels, height, width = value.shape
         every = wanted.every
         target = Field(
-            images, channels, -(-height // every[0]), -(-width // every[1]), wanted.source, wanted.border, self.lanes
+            images,
+            channels,
+            -(-height // every[0]),
+            -(-width // every[1]),
+            wanted.source,
+            wanted.border,
+            self.lanes,
         )
         laid = Laid(target, self.buffer(target.size))
         if value.pictures:
@@ -146,12 +148,25 @@ class Planner:
     def row_geometry(self, count: int) -> Geometry:
         return best_geometry(1, 1, count, self.lanes)
 
-    def new_pictures(self, name: str, geometry: Geometry) -> Laid:
-        """Make the field that a step writes, with the border its readers want."""
+    def new_pictures(
+        self, name: str, geometry: Geometry, over: Laid | None = None, step: Step | None = None
+    ) -> Laid:
+        """Make the field that a step writes, with the border its readers want.
+
+        It is written over its residual `over`, if no later step reads that: half the memory moves.
+        """
         value = self.values[name]
         made = Field(*value.shape, geometry, self.border_wanted(name, geometry), self.lanes)  # type: ignore[arg-type]
-        value.pictures[geometry] = Laid(made, self.buffer(made.size))
+        if over and step and made == over.field and self.is_last_reader(step, step.sources[1]):
+            buffer = over.buffer
+        else:
+            buffer = self.buffer(made.size)
+        value.pictures[geometry] = Laid(made, buffer)
         return value.pictures[geometry]
+
+    def is_last_reader(self, step: Step, name: str) -> bool:
+        readers = self.program.readers(name)
+        return readers[-1] is step and step.sources.count(name) == 1 and name not in self.program.outputs
 
     def new_rows(self, name: str) -> Laid:
         value = self.values[name]

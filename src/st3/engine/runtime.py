@@ -7,9 +7,9 @@ import torch
 from torch import Tensor
 
 from . import native
-from .convolution import Config, Convolution
+from .convolution import Alternative
 from .lowering import lower
-from .memory import Arena
+from .memory import Arena, Buffer
 from .planner import Binding, Operation, Planner
 from .program import Conv, Linear, Program
 from .values import Plain
@@ -48,55 +48,74 @@ class Runtime:
                     value.plain.buffer.used_at(len(planner.operations))
                 self.outputs.append(value.plain)
         self.operations = planner.operations
-        self.arena = Arena(planner.buffers)
+        self.arena = Arena(self.kernels, planner.buffers)
+        self.store = native.Store(self.kernels)
         self.slots = (ctypes.c_void_p * (len(program.inputs) + len(program.outputs)))()
-        self.configs: dict[str, Config] = {}
         self.measured: dict[str, dict[str, float]] = {}
-        convolutions = [each.tune for each in self.operations if isinstance(each.tune, Convolution)]
-        scratch = max((c.scratch(g) for c in convolutions for _, g in c.guesses()[:40]), default=0)
-        self.pool = native.Pool(self.kernels, threads, scratch)
+        self.picked: dict[str, str] = {}
         self.kept: list[object] = []
-        self.structures: list[native.Step | None] = []
-        for operation in self.operations:
-            self.structures.append(self.bind(operation, tune))
+        self.alternatives = {
+            number: operation.tune.alternatives()
+            for number, operation in enumerate(self.operations)
+            if operation.tune is not None
+        }
+        scratch = max((each.scratch for some in self.alternatives.values() for each in some), default=0)
+        self.pool = native.Pool(self.kernels, threads, scratch)
+        self.structures: list[list[native.Step] | None] = [
+            self.bind(number, operation, tune) for number, operation in enumerate(self.operations)
+        ]
         self.segments = self.cut()
 
-    def bind(self, operation: Operation, tune: bool) -> native.Step | None:
-        binding = Binding(self.arena.address)
+    def hold(self, structure: ctypes.Structure) -> int:
+        self.kept.append(structure)
+        return ctypes.addressof(structure)
+
+    def address(self, buffer: Buffer | None) -> int:
+        return self.arena.address(buffer) if buffer and buffer.size else 0
+
+    def bind(self, number: int, operation: Operation, tune: bool) -> list[native.Step] | None:
+        binding = Binding(self.address, self.store.keep, self.hold)
         if operation.torch:
             return None
-        if isinstance(operation.tune, Convolution):
-            config = self.choose(operation, tune)
-            self.configs[operation.name] = config
-            operation.kernel = "sparse" if config.is_sparse else "dense"
-            structure, tasks = operation.tune.make(binding, config)
-        else:
-            assert operation.make is not None
-            structure, tasks = operation.make(binding)
-        self.kept += [binding, structure]
-        return native.Step(native.KINDS[type(structure)], tasks, ctypes.addressof(structure))
+        if operation.tune is not None:
+            chosen = self.choose(operation, self.alternatives[number], tune)
+            operation.kernel = chosen.kernel
+            self.picked[operation.name] = chosen.label
+            return self.steps(chosen.make(binding))
+        assert operation.make is not None
+        return self.steps([operation.make(binding)])
 
-    def choose(self, operation: Operation, tune: bool) -> Config:
-        convolution: Convolution = operation.tune
-        guesses = [config for _, config in convolution.guesses()]
-        dense = convolution.dense_config()
-        density = len(convolution.nonzeros.weight) / convolution.weight.size
+    def steps(self, made: list[tuple[ctypes.Structure, int]]) -> list[native.Step]:
+        return [native.Step(native.KINDS[type(each)], tasks, self.hold(each)) for each, tasks in made]
+
+    def choose(self, operation: Operation, alternatives: list[Alternative], tune: bool) -> Alternative:
+        ranked = sorted(alternatives, key=lambda each: each.cost)
         if not tune:
-            return dense if dense and density > 0.6 else guesses[0]
-        candidates = guesses[: self.tries]
-        if dense and density > 0.3:
-            candidates.append(dense)
-        times = {config: self.time(convolution, config) for config in candidates}
-        self.measured[operation.name] = {str(tuple(config)): ms for config, ms in times.items()}
-        return min(times, key=lambda each: times[each])
+            return ranked[0]
+        candidates = ranked[: self.tries]
+        for other in ("dense", "sparse apart"):
+            some = [each for each in ranked if each.label.startswith(other)]
+            if some and some[0] not in candidates and some[0].cost < 3 * ranked[0].cost:
+                candidates.append(some[0])
+        times = self.time(candidates)
+        self.measured[operation.name] = {each.label: ms for each, ms in zip(candidates, times, strict=True)}
+        return candidates[min(range(len(times)), key=times.__getitem__)]
 
     tries = 4
 
-    def time(self, convolution: Convolution, config: Config) -> float:
-        binding = Binding(self.arena.address)
-        structure, tasks = convolution.make(binding, config)
-        step = native.Step(native.KINDS[type(structure)], tasks, ctypes.addressof(structure))
-        return self.pool.time(step, self.slots, 4)
+    def time(self, candidates: list[Alternative], rounds: int = 3) -> list[float]:
+        """Measure in turns, so that a change of the processor's clock meets all."""
+        kept, self.kept = self.kept, []
+        store = native.Store(self.kernels)
+        binding = Binding(self.address, store.keep, self.hold)
+        made = [self.steps(each.make(binding)) for each in candidates]
+        arrays = [(native.Step * len(steps))(*steps) for steps in made]
+        times = [float("inf")] * len(made)
+        for _ in range(rounds):
+            for number, steps in enumerate(arrays):
+                times[number] = min(times[number], self.pool.time(steps, len(steps), self.slots, 2))
+        self.kept = kept
+        return times
 
     def cut(self) -> list[tuple[object, int] | Operation]:
         """Join neighbouring kernels into arrays that one call executes."""
@@ -113,7 +132,7 @@ class Runtime:
                 close()
                 segments.append(operation)
             else:
-                run.append(structure)
+                run += structure
         close()
         return segments
 

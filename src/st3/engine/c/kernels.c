@@ -1,6 +1,5 @@
 // All kernels, for the instruction set this file is compiled for; ISA is its name.
-#include "dense.h"
-#include "moves.h"
+#include "chain.h"
 #include "rows.h"
 #include "turn.h"
 
@@ -31,5 +30,6 @@ const Kernels JOIN(st3_kernels_, ISA) = {
     .dense_outputs = DENSE_OUTPUTS,
     .variants = sizes,
     .run = {[SPARSE] = run_sparse, [DENSE] = run_dense, [HALO] = run_halo, [MOVE] = run_move,
-            [TURN] = run_turn, [WINDOW] = run_window, [AVERAGE] = run_average, [COMBINE] = run_combine, [ROWS] = run_rows},
+            [TURN] = run_turn, [WINDOW] = run_window, [AVERAGE] = run_average, [COMBINE] = run_combine,
+            [ROWS] = run_rows, [CHAIN] = run_chain, [TILEWISE] = run_tilewise},
 };

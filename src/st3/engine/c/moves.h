@@ -4,10 +4,7 @@
 
 #include "finish.h"
 
-static void run_halo(const void* arguments, int32_t task, const Place* place) {
-    (void)place;
-    const Halo* h = arguments;
-    float* plane = h->field + task * h->plane;
+static void fill_border(const Halo* h, float* plane) {
     const int32_t* entry = h->entries;
     for (int32_t i = 0; i < h->entry_count; i++, entry += 3) {
         const int32_t* shuffle = h->shuffles + (int64_t)entry[2] * 2 * LANES;
@@ -16,10 +13,24 @@ static void run_halo(const void* arguments, int32_t task, const Place* place) {
     }
 }
 
+// Tasks: planes.
+static void run_halo(const void* arguments, int32_t task, const Place* place) {
+    (void)place;
+    const Halo* h = arguments;
+    fill_border(h, h->field + task * h->plane);
+}
+
 ALWAYS vec gathered(const float* in, const int32_t* index, float fill) {
     ivec at = *(const loose_ivec*)index;
     ivec outside = at < 0;
     return choose(outside, spread(fill), gather(in, at & ~outside));
+}
+
+static void move_plane(const Move* m, const float* in, float* out, const int32_t* index) {
+    for (int64_t v = 0; v + 1 < m->vectors; v++, index += LANES)
+        store_loose(out + v * LANES, gathered(in, index, m->fill));
+    vec last = gathered(in, index, m->fill);
+    memcpy(out + (m->vectors - 1) * LANES, &last, m->last_lanes * 4);
 }
 
 // Tasks: for each image and part of it, ranges of planes.
@@ -31,23 +42,12 @@ static void run_move(const void* arguments, int32_t task, const Place* place) {
     float* out = (m->out_slot < 0 ? m->out : place->slots[m->out_slot]) + image * m->out_image + part * m->out_part;
     int32_t end = (range + 1) * m->planes_per_task;
     if (end > m->planes) end = m->planes;
-    for (int32_t p = range * m->planes_per_task; p < end; p++) {
-        const float* from = in + p * m->in_plane;
-        float* to = out + p * m->out_plane;
-        const int32_t* index = m->index + part * m->index_image;
-        for (int64_t v = 0; v + 1 < m->vectors; v++, index += LANES)
-            store_loose(to + v * LANES, gathered(from, index, m->fill));
-        vec last = gathered(from, index, m->fill);
-        memcpy(to + (m->vectors - 1) * LANES, &last, m->last_lanes * 4);
-    }
+    for (int32_t p = range * m->planes_per_task; p < end; p++)
+        move_plane(m, in + p * m->in_plane, out + p * m->out_plane, m->index + part * m->index_image);
 }
 
-// Tasks: planes. The largest or the weighted sum of a window.
-static void run_window(const void* arguments, int32_t task, const Place* place) {
-    (void)place;
-    const Window* w = arguments;
-    const float* in = w->in + task * w->in_plane;
-    float* out = w->out + task * w->out_plane;
+// The largest or the weighted sum of each window of a plane.
+static void window_plane(const Window* w, const float* in, float* out) {
     for (int32_t y = 0; y < w->height; y++)
         for (int32_t x = 0; x < w->width; x++) {
             const char* from = (const char*)(in + y * w->in_row + x * w->in_column);
@@ -65,6 +65,13 @@ static void run_window(const void* arguments, int32_t task, const Place* place) 
             if (w->mask) v = keep(v, *(const ivec*)(w->mask + at));
             store(out + y * w->out_row + x * LANES, v);
         }
+}
+
+// Tasks: planes.
+static void run_window(const void* arguments, int32_t task, const Place* place) {
+    (void)place;
+    const Window* w = arguments;
+    window_plane(w, w->in + task * w->in_plane, w->out + task * w->out_plane);
 }
 
 // Tasks: groups of images. The mean of each plane; an image's lanes stand side by side.

@@ -7,7 +7,7 @@
 
 #define PUBLIC __attribute__((visibility("default")))
 
-enum { SPARSE, DENSE, HALO, MOVE, TURN, WINDOW, AVERAGE, COMBINE, ROWS, KINDS };
+enum { SPARSE, DENSE, HALO, MOVE, TURN, WINDOW, AVERAGE, COMBINE, ROWS, CHAIN, TILEWISE, KINDS };
 enum { PLAIN, GELU, GELU_TANH, SILU, HARDSWISH, HARDSIGMOID, SIGMOID, TANH };
 
 // One non-zero weight and where, from a tile's first pixel, its input lies.
@@ -137,6 +137,27 @@ typedef struct {
     float low, high;
     int32_t function, vectors, inputs, outputs, slices, slices_per_task, in_slot, out_slot;
 } Rows;
+
+// A convolution and a step that takes each channel by itself, a few channels at a time: what lies between them stays
+// in the scratch buffer. Where that step needs another layout, a move or a border is made in between.
+typedef struct {
+    const Sparse* sparse;  // the convolution: one of these two
+    const Dense* dense;
+    const Halo* halo;    // or NULL
+    const Move* move;    // or NULL
+    const Sparse* next;  // the step that follows: one of these two
+    const Window* window;
+    const int32_t* bounds;  // channels of group g: bounds[g] .. bounds[g + 1]
+    int64_t middle, plane, origin;                 // in the scratch buffer: what the convolution writes
+    int64_t moved, moved_plane, moved_origin;      // what the next step reads
+    int32_t group_count, images;
+} Chain;
+
+// Convolutions one after the other on the same tile, which stays in the second cache.
+typedef struct {
+    const Sparse* first;
+    const Sparse* second;
+} Tilewise;
 
 typedef struct {
     int32_t kind, tasks;

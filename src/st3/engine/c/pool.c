@@ -5,6 +5,8 @@
 #include <sched.h>
 #include <stdatomic.h>
 #include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
 #include <time.h>
 
 #define SPINS 4000  // some microseconds; a caller in a loop finds the threads awake, an idle process costs nothing
@@ -31,6 +33,20 @@ struct Pool {
     _Alignas(64) _Atomic int32_t arrived;      // at the end of the step
     _Alignas(64) _Atomic uint32_t step;        // steps ended since the pool began
 };
+
+void* st3_allocate(int64_t bytes) {
+    int64_t huge = 2 << 20;
+    bytes = (bytes + huge - 1) / huge * huge;
+    void* block = aligned_alloc(huge, bytes);
+    if (!block) return 0;
+#if defined(__linux__)
+    madvise(block, bytes, MADV_HUGEPAGE);  // planes lie far apart: with small pages, looking up addresses costs more
+#endif
+    memset(block, 0, bytes);
+    return block;
+}
+
+void st3_release(void* block) { free(block); }
 
 static inline void relax(void) {
 #if defined(__x86_64__) || defined(__i386__)
@@ -101,12 +117,12 @@ Pool* st3_pool_new(int32_t threads, int64_t scratch_floats) {
     pthread_mutex_init(&pool->lock, 0);
     pthread_cond_init(&pool->wake, 0);
     pool->workers = calloc(threads, sizeof(Worker));
-    int64_t bytes = (scratch_floats * 4 + 4095) / 4096 * 4096 + 4096;
+    int64_t bytes = scratch_floats * 4 + 64;
     int failed = !pool->workers;
     for (int32_t i = 0; i < threads && !failed; i++) {
         Worker* worker = pool->workers + i;
         worker->pool = pool;
-        worker->scratch = aligned_alloc(4096, bytes);
+        worker->scratch = st3_allocate(bytes);
         failed = !worker->scratch || (i && pthread_create(&worker->thread, 0, worker_main, worker));
         if (failed) free(worker->scratch);
         else pool->threads++;
@@ -139,12 +155,13 @@ void st3_pool_run(Pool* pool, const Kernels* kernels, const Step* steps, int32_t
     work(pool, pool->workers[0].scratch);
 }
 
-double st3_pool_time(Pool* pool, const Kernels* kernels, const Step* step, float* const* slots, int32_t repeats) {
+double st3_pool_time(Pool* pool, const Kernels* kernels, const Step* steps, int32_t count, float* const* slots,
+                     int32_t repeats) {
     double best = 1e300;
     for (int32_t i = 0; i < repeats; i++) {
         struct timespec a, b;
         clock_gettime(CLOCK_MONOTONIC, &a);
-        st3_pool_run(pool, kernels, step, 1, slots);
+        st3_pool_run(pool, kernels, steps, count, slots);
         clock_gettime(CLOCK_MONOTONIC, &b);
         double took = (b.tv_sec - a.tv_sec) * 1e9 + (b.tv_nsec - a.tv_nsec);
         if (took < best) best = took;

@@ -6,10 +6,14 @@
 
 typedef struct Pool Pool;
 
+PUBLIC void* st3_allocate(int64_t bytes);  // zeros, aligned to and backed by huge pages where possible; or NULL
+PUBLIC void st3_release(void* block);
+
 PUBLIC Pool* st3_pool_new(int32_t threads, int64_t scratch_floats);  // NULL: no memory or no thread
 PUBLIC void st3_pool_free(Pool* pool);
 PUBLIC void st3_pool_run(Pool* pool, const Kernels* kernels, const Step* steps, int32_t count, float* const* slots);
-// The shortest of `repeats` runs of one step, in nanoseconds.
-PUBLIC double st3_pool_time(Pool* pool, const Kernels* kernels, const Step* step, float* const* slots, int32_t repeats);
+// The shortest of `repeats` runs, in nanoseconds.
+PUBLIC double st3_pool_time(Pool* pool, const Kernels* kernels, const Step* steps, int32_t count, float* const* slots,
+                            int32_t repeats);
 
 #endif

@@ -26,16 +26,16 @@ ALWAYS void sparse_tile(const Sparse* s, const Block* block, const Tile* tile, c
     const int32_t* mask = s->finish.mask ? s->finish.mask + tile->mask : 0;
     const vec low = spread(s->finish.low), high = spread(s->finish.high);
     for (int i = 0; i < block->bundles; i++, output += outputs) {
-        vec sums[outputs][vectors];
+        vec sums[ACCUMULATORS];
         if (block->first) {
             UNROLL for (int k = 0; k < outputs; k++) {
                 vec bias = spread(s->bias[output[k] < 0 ? 0 : output[k]]);
-                UNROLL for (int v = 0; v < vectors; v++) sums[k][v] = bias;
+                UNROLL for (int v = 0; v < vectors; v++) sums[k * vectors + v] = bias;
             }
         } else {
             UNROLL for (int k = 0; k < outputs; k++) {
                 const float* from = partial + (int64_t)(output[k] < 0 ? 0 : output[k] - block->base) * vectors * LANES;
-                UNROLL for (int v = 0; v < vectors; v++) sums[k][v] = load(from + v * LANES);
+                UNROLL for (int v = 0; v < vectors; v++) sums[k * vectors + v] = load(from + v * LANES);
             }
         }
         if (block->last) {
@@ -53,7 +53,7 @@ ALWAYS void sparse_tile(const Sparse* s, const Block* block, const Tile* tile, c
                 vec weight = spread(item[k].weight);
                 const char* from = (const char*)in + item[k].bytes;
                 UNROLL for (int r = 0; r < rows; r++) UNROLL for (int c = 0; c < columns; c++)
-                    sums[k][r * columns + c] += weight * load((const float*)(from + r * in_row + c * in_column));
+                    sums[k * vectors + r * columns + c] += weight * load((const float*)(from + r * in_row + c * in_column));
             }
         }
         if (block->last) {
@@ -63,7 +63,7 @@ ALWAYS void sparse_tile(const Sparse* s, const Block* block, const Tile* tile, c
                 const float* more = residual ? residual + output[k] * s->finish.residual_plane : 0;
                 UNROLL for (int r = 0; r < rows; r++) UNROLL for (int c = 0; c < columns; c++)
                     store(to + r * s->out_row + c * LANES,
-                          clamped(sums[k][r * columns + c],
+                          clamped(sums[k * vectors + r * columns + c],
                                   more ? more + r * s->finish.residual_row + c * LANES : 0, low, high,
                                   mask ? mask + r * s->mask_row + c * LANES : 0));
             }
@@ -76,7 +76,7 @@ ALWAYS void sparse_tile(const Sparse* s, const Block* block, const Tile* tile, c
             UNROLL for (int k = 0; k < outputs; k++) {
                 if (output[k] < 0) continue;
                 float* to = partial + (int64_t)(output[k] - block->base) * vectors * LANES;
-                UNROLL for (int v = 0; v < vectors; v++) store(to + v * LANES, sums[k][v]);
+                UNROLL for (int v = 0; v < vectors; v++) store(to + v * LANES, sums[k * vectors + v]);
             }
         }
     }
@@ -101,18 +101,31 @@ static const SparseKernel sparse_kernels[] = {
 #endif
 };
 
-// Tasks: for each group of outputs, for each image, its tiles.
-static void run_sparse(const void* arguments, int32_t task, const Place* place) {
-    const Sparse* s = arguments;
-    int32_t t = task % s->tile_count, rest = task / s->tile_count;
-    int32_t image = rest % s->images, group = rest / s->images;
-    const Tile* tile = s->tiles + t;
+// One group of outputs on one tile of one image.
+ALWAYS void sparse_group(const Sparse* s, int32_t group, int32_t image, const Tile* tile, float* scratch) {
     const float* in = s->in + image * s->in_image + tile->in;
     float* out = s->out + image * s->out_image + tile->out;
     const float* residual = s->finish.residual;
     if (residual) residual += image * s->finish.residual_image + tile->residual;
     for (int32_t b = s->groups[group]; b < s->groups[group + 1]; b++)
-        sparse_kernels[tile->kernel](s, s->blocks + b, tile, in, out, residual, place->scratch);
+        sparse_kernels[tile->kernel](s, s->blocks + b, tile, in, out, residual, scratch);
+}
+
+// Tasks: for each group of outputs, for each image, its tiles.
+static void run_sparse(const void* arguments, int32_t task, const Place* place) {
+    const Sparse* s = arguments;
+    int32_t tile = task % s->tile_count, rest = task / s->tile_count;
+    sparse_group(s, rest / s->images, rest % s->images, s->tiles + tile, place->scratch);
+}
+
+// Tasks: for each image, its tiles.
+static void run_tilewise(const void* arguments, int32_t task, const Place* place) {
+    const Sparse* parts[] = {((const Tilewise*)arguments)->first, ((const Tilewise*)arguments)->second};
+    for (int p = 0; p < 2; p++) {
+        const Sparse* s = parts[p];
+        for (int32_t group = 0; group < s->group_count; group++)
+            sparse_group(s, group, task / s->tile_count, s->tiles + task % s->tile_count, place->scratch);
+    }
 }
 
 #endif
