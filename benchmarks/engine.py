@@ -7,9 +7,10 @@
     mlp         a perceptron of 1024-4096-4096-1000, one row
     networks    every network of st3.models at 0, 50 and 90 %: never slower than 0.95 of the fastest dense engine
 
-The weights are fresh (normal, standard deviation sqrt(2 / fan-in)) and cut by st3's own allocations, then rescaled layer by
-layer; so "global" and "sigma" are trained-like masks, not trained ones. Uniform masks leave the first layer and depthwise
-layers dense. A row takes less than 100 seconds; rows that are in the file already are skipped, so it can be interrupted.
+The weights are fresh (normal, standard deviation sqrt(2 / fan-in)), cut by st3's own allocations and rescaled layer
+by layer; so "global" and "sigma" are trained-like masks, not trained ones. Uniform masks leave the first layer and
+depthwise layers dense. A row takes less than 100 seconds; rows that are in the file already are skipped, so it can be
+interrupted.
 """
 
 import argparse

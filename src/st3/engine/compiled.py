@@ -2,6 +2,7 @@
 
 import copy
 from collections import OrderedDict
+from threading import Lock
 from typing import Any
 
 import torch
@@ -71,8 +72,8 @@ class Compiled:
         return self._last(leaves)
 
     def report(self) -> str:
-        """Return a table of the steps of the shape that was used last: kernels, times, sparsity, what runs in torch."""
-        return report_text(self._name, self._last.shapes, self._last.executor)
+        """Return a table of the steps of the shape that was used last: kernels, times, zeros, what runs in torch."""
+        return report_text(self._name, self._last.shapes, self._last.executor, self._threads)
 
     @property
     def program(self) -> Program:
@@ -101,11 +102,12 @@ class _Ready:
 
     def __init__(self, translated: Translated, executor: Executor, leaves: list[Any]) -> None:
         self.executor, self.out_spec, self.leaves = executor, translated.out_spec, translated.leaves
+        self.lock = Lock()
         self.shapes = ", ".join(describe(leaf) for leaf in leaves if isinstance(leaf, Tensor))
 
     def __call__(self, leaves: list[Any]) -> Any:
         tensors = [leaf.detach().contiguous() for leaf in leaves if isinstance(leaf, Tensor)]
-        with torch.no_grad():
+        with torch.no_grad(), self.lock:  # a program has one memory
             made = dict(zip(self.executor.program.outputs, self.executor.run(*tensors), strict=True))
             answers = [_answer(leaf, made) for leaf in self.leaves]
         taken = {tensor.untyped_storage().data_ptr() for tensor in tensors}

@@ -60,5 +60,5 @@ def _warn_once(reason: str) -> None:
     warnings.warn(
         f"st3.engine runs in plain torch, which gains nothing from zeros: {reason}",
         NoKernelsWarning,
-        stacklevel=5,
+        stacklevel=6,  # who called compile
     )
