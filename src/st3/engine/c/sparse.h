@@ -10,6 +10,7 @@
 #include "finish.h"
 #include "variants.h"
 
+#define AHEAD 2048  // bytes of a list, on their way from the third cache or memory
 #define UNROLL _Pragma("GCC unroll 32")
 #define AT_A_TIME(vectors) ((vectors) * 2 > ACCUMULATORS ? 1 : (vectors) * 4 > ACCUMULATORS ? 2 : 4)
 
@@ -49,6 +50,7 @@ ALWAYS void sparse_tile(const Sparse* s, const Block* block, const Tile* tile, c
             }
         }
         for (const Item* end = item + (int64_t)length[i] * outputs; item < end; item += outputs) {
+            __builtin_prefetch((const char*)item + AHEAD);
             UNROLL for (int k = 0; k < outputs; k++) {
                 vec weight = spread(item[k].weight);
                 const char* from = (const char*)in + item[k].bytes;
