@@ -95,12 +95,10 @@ def pack(nonzeros: NonZeros, bundle: int, channels_per_block: int, bounds: list[
             heads.append((items, bundles, number, b == 0, b == blocks - 1, low))
             all_outputs.append(padded)
             all_lengths.append(longest)
-            firsts = (
-                order[np.minimum(begins[b, low + rows[::bundle]], max(len(order) - 1, 0))]
-                if len(order)
-                else []
-            )
-            fillers.append(np.repeat(nonzeros.bytes[firsts], longest * bundle))
+            filler = np.zeros(number, np.int32)
+            if len(order):
+                filler = nonzeros.bytes[order[np.minimum(begins[b, low + rows[::bundle]], len(order) - 1)]]
+            fillers.append(np.repeat(filler, longest * bundle))
             items, bundles = int(starts[-1]), bundles + number
 
     # A list shorter than its bundle's longest is filled up with zeros times an input that the bundle reads anyway.

@@ -73,8 +73,11 @@ class Runtime:
     def address(self, buffer: Buffer | None) -> int:
         return self.arena.address(buffer) if buffer and buffer.size else 0
 
+    def binding(self) -> Binding:
+        return Binding(self.address, self.store.keep, self.hold)
+
     def bind(self, number: int, operation: Operation, tune: bool) -> list[native.Step] | None:
-        binding = Binding(self.address, self.store.keep, self.hold)
+        binding = self.binding()
         if operation.torch:
             return None
         if operation.tune is not None:
