@@ -27,7 +27,7 @@ class Kernels(BuildHookInterface[Any]):
             self.scratch = tempfile.TemporaryDirectory()
             folder = Path(self.scratch.name)
         try:
-            library = build.build(folder)
+            library = _current(folder / build.LIBRARY, Path(self.root) / ENGINE) or build.build(folder)
         except build.BuildError as error:
             self.app.display_warning(
                 f"st3.engine's C library was not built: {error}\n"
@@ -52,6 +52,13 @@ def _load(path: Path) -> ModuleType:
     module = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(module)
     return module
+
+
+def _current(library: Path, engine: Path) -> Path | None:
+    """Return the library if it is newer than everything it is made from."""
+    sources = [engine / "build.py", *(engine / "c").iterdir()]
+    is_current = library.is_file() and library.stat().st_mtime > max(each.stat().st_mtime for each in sources)
+    return library if is_current else None
 
 
 def _platform() -> str:
