@@ -64,3 +64,12 @@ def test_without_a_compiler_the_wheel_is_for_every_platform_and_holds_the_source
     assert not [name for name in names if name.endswith(".so")]
     assert "st3/engine/c/kernels.c" in names
     assert "st3/engine/build.py" in names
+
+
+def test_building_by_hand_says_what_is_missing():
+    command = [sys.executable, "-W", "error", "-m", "st3.engine.build"]
+    done = subprocess.run(
+        command, capture_output=True, text=True, env={**os.environ, "CC": "no-such-compiler"}
+    )
+    assert done.returncode == 1
+    assert done.stderr.startswith("error: the C compiler 'no-such-compiler' could not be started: ")

@@ -84,3 +84,15 @@ def call(command: list[str]) -> None:
         raise BuildError(f"the C compiler {command[0]!r} could not be started: {error}") from error
     if result.returncode:
         raise BuildError(f"the C compiler failed: {shlex.join(command)}\n{result.stderr.strip()}")
+
+
+def main() -> None:
+    """Build the library in its place inside the package."""
+    try:
+        print(build(Path(__file__).parent))
+    except BuildError as error:
+        raise SystemExit(f"error: {error}") from None
+
+
+if __name__ == "__main__":
+    main()
