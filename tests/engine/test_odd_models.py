@@ -24,7 +24,7 @@ IN_TORCH = {
     ],
     "many answers": [["select", "mul", "select_scatter"], ["max", "getitem"]],
     "arithmetic": [["sub"], ["add"]],
-    "masked": [["transpose", "_to_copy", "abs", "gt", "masked_fill"], ["permute"]],
+    "masked": [["transpose", "to", "abs", "gt", "masked_fill"], ["permute"]],
     "scores": [],
     "weight-normed": [],
     "recurrent": [["lstm", "getitem"]] * 3,

@@ -114,7 +114,7 @@ settings_of = {
 }
 
 
-@settings(max_examples=8)
+@settings(max_examples=5)
 @given(**settings_of)
 def test_a_random_network_answers_the_same(chosen, sparsity, dead, seed):
     check(chosen, sparsity, dead, seed)

@@ -4,6 +4,7 @@ The graph is functional (nothing is changed in place) and its shapes are those o
 depends on the numbers of the example: a model that decides by them cannot be captured, and that is said.
 """
 
+import operator
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -39,7 +40,9 @@ def capture(model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> 
         warnings.simplefilter(
             "ignore"
         )  # of torch about itself; the model's own were heard in its own forward passes
-        exported = _exported(model, args, kwargs).run_decompositions({})
+        exported = _exported(model, args, kwargs)
+        if not _is_functional(exported):
+            exported = exported.run_decompositions({})  # takes as long as the export itself
     signature = exported.graph_signature
     for output in signature.output_specs:
         if output.kind in STORES:
@@ -82,6 +85,16 @@ def _exported(model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -
         f"{type(model).__name__} cannot be captured as a graph; a forward pass that decides by the numbers it "
         "computes, or works on them outside torch, has none: " + "; ".join(text for text, _ in said)
     ) from said[0][1]
+
+
+def _is_functional(exported: ExportedProgram) -> bool:
+    """Return whether the graph consists of operators that change nothing: no writes in place, no graphs inside."""
+    targets = [node.target for node in exported.graph.nodes if node.op == "call_function"]
+    return all(
+        target is operator.getitem
+        or (isinstance(target, torch._ops.OpOverload) and not target._schema.is_mutable)
+        for target in targets
+    )
 
 
 def _first_line(error: Exception) -> str:
