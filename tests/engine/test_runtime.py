@@ -7,6 +7,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from st3.engine import native
+from st3.engine.execution import Execution
 from st3.engine.program import (
     Activation,
     AdaptiveAverage,
@@ -51,7 +52,10 @@ densities = st.sampled_from([0.0, 0.05, 0.3, 1.0])
 
 def sparse(shape: tuple[int, ...], density: float, seed: int) -> np.ndarray:
     random = np.random.default_rng(seed)
-    weight = random.standard_normal(shape).astype(np.float32) / max(1.0, float(np.prod(shape[1:])) * density) ** 0.5
+    weight = (
+        random.standard_normal(shape).astype(np.float32)
+        / max(1.0, float(np.prod(shape[1:])) * density) ** 0.5
+    )
     return np.where(random.random(shape) < density, weight, np.float32(0))
 
 
@@ -116,7 +120,7 @@ def test_a_convolution_of_any_shape_agrees_with_torch(made, isa, threads):
 def test_every_alternative_of_a_convolution_agrees_with_torch(made, isa):
     conv, shape = made
     whole = program([conv], {"x": shape}, ("conv",))
-    runtime = Runtime(whole, tune=False, isa=isa)
+    runtime = Execution(whole, isa=isa)
     x = torch.randn(shape)
     want = interpret(whole, x)[0]
     number = next(i for i, operation in enumerate(runtime.operations) if operation.tune)
@@ -134,7 +138,7 @@ def test_every_alternative_of_a_convolution_agrees_with_torch(made, isa):
 def test_convolutions_in_a_row_with_a_residual_agree_with_torch(first, second, isa, threads, add, act, seed):
     conv, shape = first
     begin = program([conv], {"x": shape}, ("conv",))
-    _, channels, height, width = begin.shapes["conv"]
+    _, channels, _height, _width = begin.shapes["conv"]
     # 3×3 and 1×1 as networks have them: same size, so that the result can be added
     same = Conv(
         name="same", sources=("conv",), target="same", weight=sparse((channels, channels, 3, 3), 0.2, seed), bias=None,
@@ -145,7 +149,11 @@ def test_convolutions_in_a_row_with_a_residual_agree_with_torch(first, second, i
         weight=sparse((channels, channels, 1, 1), 0.5, seed + 1), bias=sparse((channels,), 1.0, seed),
     )  # fmt: skip
     after = Conv(
-        name="after", sources=("last",), target="after", weight=sparse((5, channels, 1, 1), 0.5, seed + 2), bias=None
+        name="after",
+        sources=("last",),
+        target="after",
+        weight=sparse((5, channels, 1, 1), 0.5, seed + 2),
+        bias=None,
     )
     outputs = ("last", "after") if seed % 2 else ("after",)
     assert_right(program([conv, same, last, after], {"x": shape}, outputs), isa, threads)
@@ -160,7 +168,11 @@ def pools(draw: st.DrawFn) -> tuple[Step, tuple[int, ...]]:
         "padding": tuple(draw(st.integers(0, k // 2)) for k in kernel),
         "ceil_mode": draw(st.booleans()),
     }
-    shape = (draw(st.sampled_from([1, 2, 4])), draw(st.integers(1, 5)), *(k + draw(st.integers(3, 20)) for k in kernel))
+    shape = (
+        draw(st.sampled_from([1, 2, 4])),
+        draw(st.integers(1, 5)),
+        *(k + draw(st.integers(3, 20)) for k in kernel),
+    )
     if draw(st.booleans()):
         return MaxPool(name="pool", sources=("a",), target="pool", **common), shape
     counted = draw(st.booleans())
@@ -168,7 +180,12 @@ def pools(draw: st.DrawFn) -> tuple[Step, tuple[int, ...]]:
 
 
 @settings(max_examples=40)
-@given(made=pools(), isa=isas, how=st.sampled_from(["alone", "relu", "conv", "conv relu"]), threads=st.sampled_from([1, 2]))
+@given(
+    made=pools(),
+    isa=isas,
+    how=st.sampled_from(["alone", "relu", "conv", "conv relu"]),
+    threads=st.sampled_from([1, 2]),
+)
 def test_a_pool_agrees_with_torch_alone_and_behind_a_convolution(made, isa, how, threads):
     pool, shape = made
     relu = Activation("relu") if "relu" in how else None
@@ -216,7 +233,9 @@ def test_a_linear_step_agrees_with_torch(rows, inputs, outputs, density, act, re
 @given(act=activations, isa=isas, size=st.integers(2, 17), batch=st.sampled_from([1, 2, 16]))
 def test_branches_of_a_network_agree_with_torch(act, isa, size, batch):
     """Concat, add, affine, torch functions and averages around convolutions, in one program."""
-    a = Conv(name="a", sources=("x",), target="a", weight=sparse((6, 3, 3, 3), 0.5, 1), bias=None, padding=(1, 1))
+    a = Conv(
+        name="a", sources=("x",), target="a", weight=sparse((6, 3, 3, 3), 0.5, 1), bias=None, padding=(1, 1)
+    )
     b = Conv(name="b", sources=("x",), target="b", weight=sparse((4, 3, 1, 1), 0.9, 2), bias=None)
     steps = [
         a,
@@ -250,7 +269,12 @@ def test_branches_of_a_network_agree_with_torch(act, isa, size, batch):
 def test_a_measured_runtime_gives_the_same_numbers_and_says_what_it_measured(tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     conv = Conv(
-        name="conv", sources=("x",), target="conv", weight=sparse((32, 16, 3, 3), 0.1, 0), bias=None, padding=(1, 1)
+        name="conv",
+        sources=("x",),
+        target="conv",
+        weight=sparse((32, 16, 3, 3), 0.1, 0),
+        bias=None,
+        padding=(1, 1),
     )
     runtime = assert_right(program([conv], {"x": (1, 16, 20, 20)}, ("conv",)), tune=True)
     (choice,) = runtime.choices()
@@ -287,4 +311,3 @@ def test_an_output_that_is_an_input_is_a_copy():
     (y,) = Runtime(made, tune=False).run(x)
     assert torch.equal(x, y)
     assert y.data_ptr() != x.data_ptr()
-

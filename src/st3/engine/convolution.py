@@ -172,21 +172,21 @@ class Convolution:
             high=high,
             function=function,
         )
-        return dict(
-            in_=binding.address(self.source.buffer) + 4 * source.origin,
-            out=binding.address(self.target.buffer) + 4 * target.origin,
-            finish=finish,
-            tiles=binding.keep(tiles),
-            in_image=source.image,
-            out_image=target.image,
-            out_plane=target.plane,
-            in_row=0 if flat else source.pitch * self.step[0],
-            out_row=0 if flat else target.pitch,
-            mask_row=columns * lanes,
-            in_column=self.step[1] * lanes,
-            tile_count=len(cuts),
-            images=target.groups,
-        )
+        return {
+            "in_": binding.address(self.source.buffer) + 4 * source.origin,
+            "out": binding.address(self.target.buffer) + 4 * target.origin,
+            "finish": finish,
+            "tiles": binding.keep(tiles),
+            "in_image": source.image,
+            "out_image": target.image,
+            "out_plane": target.plane,
+            "in_row": 0 if flat else source.pitch * self.step[0],
+            "out_row": 0 if flat else target.pitch,
+            "mask_row": columns * lanes,
+            "in_column": self.step[1] * lanes,
+            "tile_count": len(cuts),
+            "images": target.groups,
+        }
 
     def bounds(self, config: Config, tiles: int) -> list[int]:
         """Return where groups of outputs begin: enough tasks for the threads, lists that stay in the second cache."""

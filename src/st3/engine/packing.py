@@ -1,5 +1,6 @@
 """Weights as the kernels read them."""
 
+import itertools
 from dataclasses import dataclass
 from typing import TypeAlias
 
@@ -78,7 +79,7 @@ def pack(nonzeros: NonZeros, bundle: int, channels_per_block: int, bounds: list[
     slot = np.zeros((blocks, count), np.int64)  # where a list's first item goes
     heads, all_outputs, all_lengths, fillers = [], [], [], []
     items = bundles = 0
-    for low, high in zip(bounds, bounds[1:], strict=False):
+    for low, high in itertools.pairwise(bounds):
         for b in range(blocks):
             of_block = lengths[b, low:high]
             rows = np.argsort(-of_block, kind="stable")
@@ -113,7 +114,7 @@ def pack(nonzeros: NonZeros, bundle: int, channels_per_block: int, bounds: list[
         lengths=(np.concatenate(all_lengths).astype(np.int32)),
         blocks=(np.array(heads, BLOCK)),
         groups=(np.arange(len(bounds), dtype=np.int32) * blocks),
-        largest_group=max(high - low for low, high in zip(bounds, bounds[1:], strict=False)),
+        largest_group=max(high - low for low, high in itertools.pairwise(bounds)),
     )
 
 

@@ -230,17 +230,17 @@ class Planner:
             source,
             Plain(laid.buffer),
             index,
-            sizes=dict(
-                in_image=in_lanes * strides.image,
-                in_plane=strides.channel,
-                out_image=target.image,
-                out_plane=target.plane,
-                images=target.groups,
-                parts=1,
-                planes=channels,
-                last_lanes=self.lanes,
-                fill=fill,
-            ),
+            sizes={
+                "in_image": in_lanes * strides.image,
+                "in_plane": strides.channel,
+                "out_image": target.image,
+                "out_plane": target.plane,
+                "images": target.groups,
+                "parts": 1,
+                "planes": channels,
+                "last_lanes": self.lanes,
+                "fill": fill,
+            },
         )
 
     def emit_move(self, source: Laid, laid: Laid, every: tuple[int, int], fill: float, name: str) -> None:
@@ -258,17 +258,17 @@ class Planner:
             Plain(source.buffer),
             Plain(laid.buffer),
             index,
-            sizes=dict(
-                in_image=begin.image,
-                in_plane=begin.plane,
-                out_image=target.image,
-                out_plane=target.plane,
-                images=target.groups,
-                parts=1,
-                planes=target.channels,
-                last_lanes=self.lanes,
-                fill=fill,
-            ),
+            sizes={
+                "in_image": begin.image,
+                "in_plane": begin.plane,
+                "out_image": target.image,
+                "out_plane": target.plane,
+                "images": target.groups,
+                "parts": 1,
+                "planes": target.channels,
+                "last_lanes": self.lanes,
+                "fill": fill,
+            },
         )
 
     def emit_unpack(self, source: Laid, target: Plain, name: str) -> None:
@@ -281,19 +281,19 @@ class Planner:
             Plain(source.buffer),
             target,
             index,
-            sizes=dict(
-                in_image=begin.image,
-                in_plane=begin.plane,
-                out_image=in_lanes * begin.channels * pixels,
-                out_plane=pixels,
-                out_part=begin.channels * pixels,
-                index_image=len(index) // in_lanes,
-                images=begin.groups,
-                parts=in_lanes,
-                planes=begin.channels,
-                last_lanes=pixels - (pixels - 1) // self.lanes * self.lanes,
-                fill=0.0,
-            ),
+            sizes={
+                "in_image": begin.image,
+                "in_plane": begin.plane,
+                "out_image": in_lanes * begin.channels * pixels,
+                "out_plane": pixels,
+                "out_part": begin.channels * pixels,
+                "index_image": len(index) // in_lanes,
+                "images": begin.groups,
+                "parts": in_lanes,
+                "planes": begin.channels,
+                "last_lanes": pixels - (pixels - 1) // self.lanes * self.lanes,
+                "fill": 0.0,
+            },
         )
 
     def _emit_move(

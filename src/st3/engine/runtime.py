@@ -1,23 +1,32 @@
-"""A program, ready to run: kernels chosen, weights packed, memory laid out."""
+"""A program, ready to run: with sparse kernels, dense where that is faster, in torch where nothing was compiled."""
 
-import ctypes
-from dataclasses import dataclass, field
+import hashlib
+import math
+import time
+from dataclasses import dataclass, field, replace
 
 import torch
 from torch import Tensor
 
 from . import native
-from .convolution import Alternative
-from .lowering import lower
-from .memory import Arena, Buffer
-from .planner import Binding, Operation, Planner
-from .program import Conv, Linear, Program
-from .values import Plain
+from .dense import DenseExecution
+from .execution import Execution
+from .planner import Operation
+from .program import Conv, Linear, Program, Step
+from .reference import interpret
+from .tuning import Tuner, cache_file
+
+DOUBT = 0.3  # share of multiply-adds that are left, from which a dense network may be faster and is measured
+ROUNDS = 5
 
 
 @dataclass(frozen=True)
 class Choice:
-    """What was chosen for one step, and what was measured."""
+    """What was chosen for one step.
+
+    `milliseconds` holds what was measured, by kernel: nothing if it was guessed or remembered. A step that was fused
+    with the next one was measured together with it; `fused` names the other one.
+    """
 
     name: str
     kind: str
@@ -25,169 +34,148 @@ class Choice:
     milliseconds: dict[str, float] = field(default_factory=dict)
     nonzeros: int = 0
     macs: int = 0
+    fused: str = ""
 
 
 class Runtime:
-    """Executes a program."""
+    """Executes a program on `threads` threads.
 
-    def __init__(self, program: Program, threads: int = 1, tune: bool = True, isa: str | None = None) -> None:
-        self.program, self.threads = program, threads
-        self.kernels = native.kernels(isa)
-        planner = Planner(program, self.kernels, threads)
-        for step in program:
-            lower(step, planner)
-        self.outputs: list[Plain] = []
-        for number, name in enumerate(program.outputs):
-            value = planner.values[name]
-            if value.plain is None:
-                slot = Plain(None, len(program.inputs) + number)
-                planner.unpack(name, slot)
-                self.outputs.append(slot)
-            else:
-                if value.plain.buffer:
-                    value.plain.buffer.used_at(len(planner.operations))
-                self.outputs.append(value.plain)
-        self.operations = planner.operations
-        self.arena = Arena(self.kernels, planner.buffers)
-        self.store = native.Store(self.kernels)
-        self.slots = (ctypes.c_void_p * (len(program.inputs) + len(program.outputs)))()
-        self.measured: dict[str, dict[str, float]] = {}
-        self.picked: dict[str, str] = {}
-        self.kept: list[object] = []
-        self.alternatives = {
-            number: operation.tune.alternatives()
-            for number, operation in enumerate(self.operations)
-            if operation.tune is not None
-        }
-        scratch = max((each.scratch for some in self.alternatives.values() for each in some), default=0)
-        self.pool = native.Pool(self.kernels, threads, scratch)
-        self.structures: list[list[native.Step] | None] = [
-            self.bind(number, operation, tune) for number, operation in enumerate(self.operations)
-        ]
-        self.segments = self.cut()
+    With `tune`, alternatives are measured and remembered in the user's cache folder (`cache=False`: not remembered).
+    `isa` asks for an instruction set other than the best: avx512, avx2, baseline. Without compiled kernels, or with
+    `isa="none"`, all is done in torch.
+    """
 
-    def hold(self, structure: ctypes.Structure) -> int:
-        self.kept.append(structure)
-        return ctypes.addressof(structure)
+    def __init__(
+        self,
+        program: Program,
+        threads: int = 1,
+        tune: bool = True,
+        isa: str | None = None,
+        cache: bool = True,
+    ) -> None:
+        self.program = program
+        self.execution: Execution | DenseExecution | None = None
+        self.network_milliseconds: dict[str, float] = {}
+        if isa == "none" or (isa is None and not native.is_built()):
+            return
+        tuner = Tuner(cache_file() if cache else None) if tune else None
+        self.execution = Execution(program, threads, tuner, isa)
+        if tuner and left_over(program) > DOUBT:
+            self.compare(DenseExecution(program, threads), tuner, f"{fingerprint(program)} t{threads} {isa}")
+        if tuner:
+            tuner.save()
 
-    def address(self, buffer: Buffer | None) -> int:
-        return self.arena.address(buffer) if buffer and buffer.size else 0
+    def compare(self, dense: DenseExecution, tuner: Tuner, key: str) -> None:
+        """Run the whole network dense, if that is faster."""
+        known = tuner.known.get(key)
+        if known is None:
+            assert self.execution is not None
+            self.network_milliseconds = measure({"sparse": self.execution, "dense": dense}, self.program)
+            known = min(self.network_milliseconds, key=self.network_milliseconds.__getitem__)
+            tuner.known[key] = known
+            tuner.changed = True
+        if known == "dense":
+            self.execution = dense
 
-    def binding(self) -> Binding:
-        return Binding(self.address, self.store.keep, self.hold)
-
-    def bind(self, number: int, operation: Operation, tune: bool) -> list[native.Step] | None:
-        binding = self.binding()
-        if operation.torch:
-            return None
-        if operation.tune is not None:
-            chosen = self.choose(operation, self.alternatives[number], tune)
-            operation.kernel = chosen.kernel
-            self.picked[operation.name] = chosen.label
-            return self.steps(chosen.make(binding))
-        assert operation.make is not None
-        return self.steps([operation.make(binding)])
-
-    def steps(self, made: list[tuple[ctypes.Structure, int]]) -> list[native.Step]:
-        return [native.Step(native.KINDS[type(each)], tasks, self.hold(each)) for each, tasks in made]
-
-    def choose(self, operation: Operation, alternatives: list[Alternative], tune: bool) -> Alternative:
-        ranked = sorted(alternatives, key=lambda each: each.cost)
-        if not tune:
-            return ranked[0]
-        candidates = ranked[: self.tries]
-        for other in ("dense", "sparse apart"):
-            some = [each for each in ranked if each.label.startswith(other)]
-            if some and some[0] not in candidates and some[0].cost < 3 * ranked[0].cost:
-                candidates.append(some[0])
-        times = self.time(candidates)
-        self.measured[operation.name] = {each.label: ms for each, ms in zip(candidates, times, strict=True)}
-        return candidates[min(range(len(times)), key=times.__getitem__)]
-
-    tries = 4
-
-    def time(self, candidates: list[Alternative], rounds: int = 3) -> list[float]:
-        """Measure in turns, so that a change of the processor's clock meets all."""
-        kept, self.kept = self.kept, []
-        store = native.Store(self.kernels)
-        binding = Binding(self.address, store.keep, self.hold)
-        made = [self.steps(each.make(binding)) for each in candidates]
-        arrays = [(native.Step * len(steps))(*steps) for steps in made]
-        times = [float("inf")] * len(made)
-        for _ in range(rounds):
-            for number, steps in enumerate(arrays):
-                times[number] = min(times[number], self.pool.time(steps, len(steps), self.slots, 2))
-        self.kept = kept
-        return times
-
-    def cut(self) -> list[tuple[object, int] | Operation]:
-        """Join neighbouring kernels into arrays that one call executes."""
-        segments: list[tuple[object, int] | Operation] = []
-        run: list[native.Step] = []
-
-        def close() -> None:
-            if run:
-                segments.append(((native.Step * len(run))(*run), len(run)))
-                run.clear()
-
-        for operation, structure in zip(self.operations, self.structures, strict=True):
-            if structure is None:
-                close()
-                segments.append(operation)
-            else:
-                run += structure
-        close()
-        return segments
+    @property
+    def is_dense(self) -> bool:
+        """Whether the whole network runs dense."""
+        return isinstance(self.execution, DenseExecution)
 
     def run(self, *inputs: Tensor) -> tuple[Tensor, ...]:
-        """Return the program's outputs for float32 tensors in the usual order."""
-        inputs = tuple(each.contiguous() for each in inputs)
-        for slot, tensor in enumerate(inputs):
-            self.slots[slot] = tensor.data_ptr()
-        results = []
-        for number, (name, plain) in enumerate(zip(self.program.outputs, self.outputs, strict=True)):
-            slot = len(inputs) + number
-            if plain.slot == slot:
-                results.append(torch.empty(self.program.shapes[name]))
-                self.slots[slot] = results[-1].data_ptr()
-            else:
-                results.append(None)
-        for segment in self.segments:
-            if isinstance(segment, Operation):
-                self.run_in_torch(segment, inputs)
-            else:
-                self.pool.run(segment[0], segment[1], self.slots)
-        return tuple(
-            self.tensor(plain, self.program.shapes[name], inputs).clone() if result is None else result
-            for name, plain, result in zip(self.program.outputs, self.outputs, results, strict=True)
-        )
-
-    def tensor(self, plain: Plain, shape: tuple[int, ...], inputs: tuple[Tensor, ...]) -> Tensor:
-        if plain.buffer is None:
-            return inputs[plain.slot].view(shape)
-        return self.arena.view(plain.buffer, shape)
-
-    def run_in_torch(self, operation: Operation, inputs: tuple[Tensor, ...]) -> None:
-        assert operation.torch and operation.torch_target
-        sources = [self.tensor(plain, shape, inputs) for plain, shape in operation.torch_sources]
-        with torch.no_grad():
-            self.arena.view(*operation.torch_target).copy_(operation.torch(*sources))
+        """Return the outputs for float32 tensors of the program's shapes; they share no memory with the inputs."""
+        for name, each in zip(self.program.inputs, inputs, strict=True):
+            expected = self.program.shapes[name]
+            if tuple(each.shape) != expected:
+                raise ValueError(
+                    f"input {name!r} has shape {tuple(each.shape)}, the program was made for {expected}"
+                )
+            if each.dtype != torch.float32:
+                raise TypeError(f"input {name!r} is of {each.dtype}, the program computes in torch.float32")
+        if self.execution is not None:
+            return self.execution.run(*inputs)
+        return tuple(each.contiguous().clone() for each in interpret(self.program, *inputs))
 
     def choices(self) -> list[Choice]:
-        """Return what was chosen for each step of the program."""
-        found = []
-        for operation in self.operations:
-            step = operation.step
-            if step is None:
-                continue
-            nonzeros = macs = 0
-            if isinstance(step, Conv | Linear):
-                shape = self.program.shapes[step.target]
-                nonzeros = int((step.weight != 0).sum())
-                pixels = torch.Size(shape).numel() // step.weight.shape[0]
-                macs = nonzeros * pixels
-            kind = type(step).__name__
-            found.append(
-                Choice(step.name, kind, operation.kernel, self.measured.get(step.name, {}), nonzeros, macs)
-            )
-        return found
+        """Return what was chosen for each step, in the program's order."""
+        found = {step.name: Choice(step.name, type(step).__name__, "torch") for step in self.program}
+        if self.is_dense:
+            found = {step.name: replace(found[step.name], kernel=dense_kernel(step)) for step in self.program}
+        elif isinstance(self.execution, Execution):
+            for operation in self.execution.operations:
+                found.update(described(operation, self.execution.measured.get(operation.name, {})))
+            for step in self.program:
+                if type(step).__name__ == "Reshape":
+                    found[step.name] = replace(found[step.name], kernel="view")
+        return [replace(found[step.name], **counts(step, self.program)) for step in self.program]
+
+
+def described(operation: Operation, measured: dict[str, float]) -> dict[str, Choice]:
+    """Return the choices of the step or the two steps that an operation computes."""
+    step, before = operation.step, operation.before
+    if step is None:
+        return {}
+    best: dict[str, float] = {}
+    for label, ms in measured.items():
+        kernel = label.split()[0]
+        best[kernel] = min(ms, best.get(kernel, math.inf))
+    kernel = operation.kernel
+    own = Choice(step.name, type(step).__name__, kernel if before is None else following(step), best)
+    if before is None:
+        if isinstance(step, Conv) and step.groups > 1 and kernel == "sparse":
+            own = replace(own, kernel=following(step))
+        return {step.name: own}
+    first = Choice(before.name, type(before).__name__, kernel, best, fused=step.name)
+    return {before.name: first, step.name: replace(own, milliseconds={}, fused=before.name)}
+
+
+def following(step: Step) -> str:
+    if not isinstance(step, Conv):
+        return "pool"
+    return "depthwise" if step.groups > 1 and step.weight.shape[1] == 1 else "sparse"
+
+
+def dense_kernel(step: Step) -> str:
+    return "dense" if isinstance(step, Conv | Linear) else "torch"
+
+
+def counts(step: Step, program: Program) -> dict[str, int]:
+    """Return non-zero weights and multiply-adds of a step."""
+    if not isinstance(step, Conv | Linear):
+        return {}
+    nonzeros = int((step.weight != 0).sum())
+    outputs = math.prod(program.shapes[step.target]) // step.weight.shape[0]
+    return {"nonzeros": nonzeros, "macs": nonzeros * outputs}
+
+
+def left_over(program: Program) -> float:
+    """Return the share of multiply-adds that zeros leave over."""
+    left = whole = 0
+    for step in program:
+        if isinstance(step, Conv | Linear):
+            outputs = math.prod(program.shapes[step.target]) // step.weight.shape[0]
+            left += int((step.weight != 0).sum()) * outputs
+            whole += step.weight.size * outputs
+    return left / whole if whole else 0.0
+
+
+def fingerprint(program: Program) -> str:
+    """Return a text that networks of the same steps, shapes and sparsity share."""
+    steps = [f"{type(step).__name__}{program.shapes[step.target]}" for step in program]
+    return f"network {hash_text(' '.join(steps))} left {left_over(program):.2f}"
+
+
+def hash_text(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+def measure(executions: dict[str, Execution | DenseExecution], program: Program) -> dict[str, float]:
+    """Return the shortest of some runs of each, taken in turns, in milliseconds."""
+    inputs = [torch.zeros(program.shapes[name]) for name in program.inputs]
+    best = dict.fromkeys(executions, math.inf)
+    for _ in range(ROUNDS):
+        for name, execution in executions.items():
+            begin = time.perf_counter()
+            execution.run(*inputs)
+            best[name] = min(best[name], 1e3 * (time.perf_counter() - begin))
+    return best

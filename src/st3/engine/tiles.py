@@ -1,5 +1,6 @@
 """Planes cut into tiles of vectors that fit the registers."""
 
+import itertools
 from collections.abc import Iterable
 from typing import NamedTuple
 
@@ -29,8 +30,8 @@ class Shears:
         ys = [height * i // down for i in range(down + 1)]
         xs = [width * i // across for i in range(across + 1)]
         cuts = []
-        for top, bottom in zip(ys, ys[1:], strict=False):
-            for left, right in zip(xs, xs[1:], strict=False):
+        for top, bottom in itertools.pairwise(ys):
+            for left, right in itertools.pairwise(xs):
                 variant = self.sizes.get((bottom - top, right - left))
                 if variant is None:
                     return None
