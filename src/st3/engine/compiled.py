@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from torch.utils._pytree import TreeSpec, tree_flatten, tree_unflatten
 
 from .capture import capture
+from .carried import carried
 from .checks import arguments, check_input, check_model, describe
 from .executor import Executor, executor
 from .optimise import optimise
@@ -106,11 +107,11 @@ class _Ready:
         self.shapes = ", ".join(describe(leaf) for leaf in leaves if isinstance(leaf, Tensor))
 
     def __call__(self, leaves: list[Any]) -> Any:
-        tensors = [leaf.detach().contiguous() for leaf in leaves if isinstance(leaf, Tensor)]
+        tensors = [carried(leaf.detach().contiguous()) for leaf in leaves if isinstance(leaf, Tensor)]
         with torch.no_grad(), self.lock:  # a program has one memory
             made = dict(zip(self.executor.program.outputs, self.executor.run(*tensors), strict=True))
             answers = [_answer(leaf, made) for leaf in self.leaves]
-        taken = {tensor.untyped_storage().data_ptr() for tensor in tensors}
+        taken = {leaf.untyped_storage().data_ptr() for leaf in leaves if isinstance(leaf, Tensor)}
         for place, answer in enumerate(answers):
             # An answer must not change when the caller's input does, or another answer.
             if isinstance(answer, Tensor):

@@ -49,10 +49,11 @@ class InPlainTorch:
 def executor(program: Program, threads: int, tune: bool) -> Executor:
     """Return the fastest executor that this installation has."""
     try:
-        return Runtime(program, threads=threads, tune=tune)
-    except native.NativeError as error:
+        native.kernels()
+    except (native.NativeError, OSError) as error:  # none, or one that this system cannot load
         _warn_once(str(error))
         return InPlainTorch(program)
+    return Runtime(program, threads=threads, tune=tune)
 
 
 @cache

@@ -1,63 +1,39 @@
 """What a compiled model is made of, as text."""
 
-import time
-from collections.abc import Sequence
-
 import numpy as np
-import torch
 
 from ..tables import text_table
 from . import native
 from .executor import Executor
-from .program import Conv, InTorch, Linear, Program, Step
-from .reference import evaluate
+from .program import Conv, InTorch, Linear, Step
 from .runtime import Choice, Runtime
+from .step_times import dense_milliseconds, milliseconds, whole_milliseconds
 from .torch_call import TorchCall
 
-__all__ = ["dense_milliseconds", "report_text"]
+__all__ = ["report_text"]
 
 HEAD = ["step", "kind", "weights", "zeros %", "kernel", "ms", "dense ms"]
-REPEATS = 3
 
 
 def report_text(name: str, shapes: str, executor: Executor, threads: int) -> str:
     """Return a table of the steps, what runs in torch and why, and which kernels this processor has.
 
-    "ms" is what the chosen kernel took when it was chosen, "dense ms" what torch takes for the same layer now.
+    Everything is measured now: "ms" is the step in the engine, "dense ms" the same layer in torch, zeros and all. The
+    last line is a whole call, with what lies between the steps.
     """
-    program, choices = executor.program, {choice.name: choice for choice in executor.choices()}
-    dense = dense_milliseconds(program, threads)
-    rows = [_row(step, choices.get(step.name), dense) for step in program if not isinstance(step, InTorch)]
+    program = executor.program
+    choices = {choice.name: choice for choice in executor.choices()}
+    own, dense = milliseconds(executor), dense_milliseconds(program, threads)
+    steps = [step for step in program if not isinstance(step, InTorch)]
+    rows = [_row(step, choices[step.name], own, dense) for step in steps]
+    rows += [_total(steps, whole_milliseconds(executor), dense)]
     lines = [f"{name} for an input of {shapes}: {_processor(executor, threads)}", ""]
-    lines += [text_table(HEAD, [*rows, _total(program, [*choices.values()], dense)], left=(0, 1, 4))]
+    lines += [text_table(HEAD, rows, left=(0, 1, 4))]
     in_torch = [step for step in program if isinstance(step, InTorch)]
     if in_torch:
-        lines += ["", f"In torch ({len(in_torch)} steps):"]
+        lines += ["", f"In torch ({len(in_torch)} of {len(program.steps)} steps):"]
         lines += [f"  {step.name}: {_what(step)}; {step.why}" for step in in_torch]
     return "\n".join(lines)
-
-
-def dense_milliseconds(program: Program, threads: int) -> dict[str, float]:
-    """Return what torch takes for each convolution and linear layer by itself, zeros and all."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(threads)
-    try:
-        with torch.no_grad():
-            return {
-                step.name: _in_torch(step, program) for step in program if isinstance(step, Conv | Linear)
-            }
-    finally:
-        torch.set_num_threads(before)
-
-
-def _in_torch(step: Step, program: Program) -> float:
-    sources = [torch.rand(program.shapes[source]) for source in step.sources]
-    taken = []
-    for _ in range(REPEATS):
-        begin = time.perf_counter()
-        evaluate(step, sources, program.shapes[step.target])
-        taken.append(time.perf_counter() - begin)
-    return 1e3 * min(taken)
 
 
 def _processor(executor: Executor, threads: int) -> str:
@@ -65,20 +41,24 @@ def _processor(executor: Executor, threads: int) -> str:
         return (
             "in plain torch, since the compiled kernels are missing (python -m st3.engine.build makes them)"
         )
+    counted = f"{threads} thread{'s' if threads > 1 else ''}"
+    if executor.is_dense:
+        return f"{counted}, dense as a whole: with so few zeros that is faster"
     kernels = native.kernels().name
     what = "any processor of this kind (it has no AVX2)" if kernels == "baseline" else kernels
-    return f"{threads} thread{'s' if threads > 1 else ''}, kernels for {what}"
+    return f"{counted}, kernels for {what}"
 
 
-def _row(step: Step, choice: Choice | None, dense: dict[str, float]) -> list[str]:
+def _row(step: Step, choice: Choice, own: dict[str, float], dense: dict[str, float]) -> list[str]:
     weights, zeros = _counts(step)
+    fused = f"with {choice.fused}" if choice.fused else "-"
     return [
         step.name,
         type(step).__name__,
         f"{weights:,}" if weights else "-",
         f"{100 * zeros / weights:.1f}" if weights else "-",
-        choice.kernel if choice else "-",
-        f"{min(choice.milliseconds.values()):.3f}" if choice and choice.milliseconds else "-",
+        choice.kernel,
+        f"{own[step.name]:.3f}" if step.name in own else fused,
         f"{dense[step.name]:.3f}" if step.name in dense else "-",
     ]
 
@@ -89,13 +69,11 @@ def _counts(step: Step) -> tuple[int, int]:
     return step.weight.size, step.weight.size - int(np.count_nonzero(step.weight))
 
 
-def _total(program: Program, choices: Sequence[Choice], dense: dict[str, float]) -> list[str]:
-    counts = [_counts(step) for step in program]
+def _total(steps: list[Step], whole: float, dense: dict[str, float]) -> list[str]:
+    counts = [_counts(step) for step in steps]
     weights, zeros = sum(all_of for all_of, _ in counts), sum(zero for _, zero in counts)
     share = f"{100 * zeros / weights:.1f}" if weights else "-"
-    chosen = sum(min(choice.milliseconds.values()) for choice in choices if choice.milliseconds)
-    cells = [f"{ms:.3f}" if ms else "-" for ms in (chosen, sum(dense.values()))]
-    return ["all", "", f"{weights:,}", share, "", *cells]
+    return ["all", "", f"{weights:,}", share, "", f"{whole:.3f}", f"{sum(dense.values()):.3f}"]
 
 
 def _what(step: InTorch) -> str:

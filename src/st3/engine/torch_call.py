@@ -43,7 +43,8 @@ class TorchCall:
         """What torch is asked to do, in the order in which it does it."""
         inner = [part.operators for part in _parts((self.args, self.kwargs)) if isinstance(part, TorchCall)]
         own = str(getattr(self.function, "__name__", self.function)).partition(".")[0]
-        return [*(name for names in inner for name in names), own]
+        is_ours = getattr(self.function, "__module__", "").startswith("st3.")
+        return [*(name for names in inner for name in names), *([] if is_ours else [own])]
 
     def evaluate(self, values: dict[str, Any]) -> Any:
         """Return what torch makes of these values."""

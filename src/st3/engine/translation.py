@@ -16,6 +16,7 @@ from torch import Tensor, fx
 from torch.utils._pytree import TreeSpec
 
 from .capture import Captured
+from .carried import carried_shape, restored
 from .operation import NotCovered, Operation
 from .operations import COVERED
 from .operations.shapes import COPIES, RESHAPES, VIEWS
@@ -85,8 +86,11 @@ class _Walk:
             return self.captured.constants[node.name].detach()
         if node.name not in self.captured.inputs:
             return node.meta.get("val")  # a plain value in the caller's arguments
-        self.shapes[node.name] = _shape(node)
-        return Read(node.name)
+        dtype, shape = node.meta["val"].dtype, _shape(node)
+        self.shapes[node.name] = carried_shape(dtype, shape)
+        if dtype is torch.float32:
+            return Read(node.name)
+        return TorchCall(restored, (Read(node.name), dtype, shape), {}, node.name, is_value=False)
 
     def _called(self, node: fx.Node) -> Any:
         assert callable(node.target)
