@@ -6,6 +6,7 @@ The recipe is `digits` (30 epochs) for all of them. A run that is interrupted go
 """
 
 import argparse
+import json
 import warnings
 from pathlib import Path
 from statistics import mean, stdev
@@ -19,10 +20,19 @@ from st3.experiments.run import train
 from st3.experiments.spec import compose
 
 # name -> what `compose` is told; every registered method, and choices of theirs that papers use
-CHOICES: dict[str, dict[str, Any]] = {name: {"method": name} for name in METHODS} | {
+CHOICES: dict[str, dict[str, Any]] = {
+    name: {"method": name} for name in METHODS if METHODS[name]().own_sparsity is None
+} | {
     "st3, sigma": {"method": "st3", "allocation": "sigma"},
     "rigl, erk": {"method": "rigl", "allocation": "erk"},
     "hard, straight-through": {"method": "st3", "arguments": {"soft": False, "rescale": False}},
+}
+# Methods that imply their sparsity: what it is, they say by themselves.
+GROUPED = [name for name in METHODS if METHODS[name]().own_sparsity is not None]
+IMPLIED: dict[str, dict[str, Any]] = {
+    f"{name}, {n}:{m}": {"method": name, "arguments": {"n": n, "m": m}}
+    for name in GROUPED
+    for n, m in ((2, 4), (1, 8), (1, 16))
 }
 
 
@@ -31,7 +41,7 @@ def accuracies(
 ) -> list[float]:
     found = []
     for seed in range(seeds):
-        place = folder / f"{name.replace(', ', '-')}-{sparse['sparsity']}-seed{seed}"
+        place = folder / f"{name.replace(', ', '-').replace(':', '-')}-{sparse['sparsity']}-seed{seed}"
         settings = {"seeds": {"init": seed, "data": seed}, "machine": {"device": "cpu"}, "dense_twin": False}
         summary = train(compose(sparse=sparse, epochs=epochs, **settings), place, resume=place.exists())
         found.append(summary["test"]["accuracy"])
@@ -46,12 +56,24 @@ def main() -> None:
     parser.add_argument("--sparsity", type=float, nargs="+", default=[0.9, 0.98])
     parser.add_argument("--rounds", type=int, default=3, help="seeds (default 3)")
     parser.add_argument("--epochs", type=int, help="default: the recipe's 30")
+    parser.add_argument(
+        "--only", nargs="+", metavar="NAME", help="these methods; rows of others stay as they are"
+    )
     parser.add_argument("--output", help="write the rows to this JSON file")
     given = parser.parse_args()
     warnings.simplefilter("ignore", st3.LayerCollapseWarning)
     cases = [("dense", {"method": "dense", "sparsity": 0.0})]
     cases += [(name, {**sparse, "sparsity": s}) for s in given.sparsity for name, sparse in CHOICES.items()]
+    cases += [
+        (name, {**sparse, "sparsity": compose(sparse=sparse).sparse.sparsity})
+        for name, sparse in IMPLIED.items()
+    ]
     rows = []
+    if given.only:
+        cases = [(name, sparse) for name, sparse in cases if name.split(", ")[0] in given.only]
+        again = {name for name, _ in cases}
+        stored = json.loads(Path(given.output).read_text())["rows"] if given.output else []
+        rows = [row for row in stored if row["method"] not in again]
     for name, sparse in cases:
         found = accuracies(name, sparse, given.folder, given.rounds, given.epochs)
         spread = stdev(found) if len(found) > 1 else 0.0

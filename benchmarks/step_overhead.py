@@ -6,15 +6,21 @@
     update     ResNet-50's 25.5 M weights with given gradients: what the sparsifier adds to a plain SGD-momentum step,
                over the time of that step
 
-The sparsity rises from 0.80 to 0.90 during the measurement, so the threshold moves at every step. Forward and backward
+The sparsity rises from 0.80 to 0.90 during the measurement, so the threshold moves at every step. With
+`--method all` (or several names) it is one row per method, ResNet-20 as a part of 160 epochs on CIFAR-10: methods that
+change their masks now and then are timed in steps without a change and with one, and both are weighed by their usual
+frequency. Forward and backward
 passes vary by several per cent from copy to copy and run to run; what is added inside optimizer.step is the steadier
 figure.
 """
 
 import argparse
 import copy
+import json
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
 from statistics import median
 from typing import Any
 
@@ -25,10 +31,11 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 import st3
-from st3.core.method import METHODS
+from st3.core.method import METHODS, Method
 from st3.models import MODELS
 
 SPARSITY = 0.9
+WHOLE, ADDED = "sparse over dense step", "added inside optimizer.step, over the dense step"
 
 
 def sgd(parameters: Iterator[nn.Parameter]) -> torch.optim.Optimizer:
@@ -57,18 +64,32 @@ CASES: dict[
 }
 
 
+CIFAR_STEPS = 160 * 352  # of the paper's run
+AS_TIMED: dict[str, dict[str, Any]] = {
+    "acdc": {"warm_up": 0.0}
+}  # in a sparse phase, not in the dense beginning
+
+
 def attach(
-    model: nn.Module, optimizer: torch.optim.Optimizer, steps: int, method: str, allocation: str | None
+    model: nn.Module,
+    optimizer: torch.optim.Optimizer,
+    steps: int,
+    method: str | Method,
+    allocation: str | None,
 ) -> None:
-    has_ramp = not METHODS[method]().only_ramps
+    the_method = METHODS[method]() if isinstance(method, str) else method
+
+    def rising(step: int) -> float:
+        return SPARSITY if step >= steps else 0.8 + 0.1 * step / steps
+
     st3.sparsify(
         model,
         optimizer,
-        sparsity=SPARSITY,
+        sparsity=SPARSITY if the_method.own_sparsity is None else None,
         total_steps=steps,
-        method=method,
+        method=the_method,
         allocation=allocation,
-        ramp=(lambda step: SPARSITY if step >= steps else 0.8 + 0.1 * step / steps) if has_ramp else None,
+        ramp=None if the_method.only_ramps else rising,
     )
 
 
@@ -85,7 +106,9 @@ def training_step(
     optimizer.zero_grad()
 
 
-def whole_step(case: str, rounds: int, method: str, allocation: str | None) -> dict[str, Any]:
+def whole_step(
+    case: str, rounds: int, method: str | Method, allocation: str | None, steps: int | None = None
+) -> dict[str, Any]:
     """Time two dense and two sparse copies in turn: where a copy happens to lie in memory costs several per cent."""
     make, make_optimizer, make_batch, limit = CASES[case]
     torch.manual_seed(0)
@@ -97,7 +120,7 @@ def whole_step(case: str, rounds: int, method: str, allocation: str | None) -> d
         model = copy.deepcopy(first)
         optimizer = make_optimizer(model.parameters())
         if name.startswith("sparse"):
-            attach(model, optimizer, rounds + 2, method, allocation)
+            attach(model, optimizer, steps or rounds + 2, method, allocation)
         spent = in_step[name.split()[0]]
         contestants[name] = lambda m=model, o=optimizer, s=spent: training_step(m, o, batch, s)
     seconds = take_turns(contestants, rounds, warm_up=2)
@@ -108,14 +131,29 @@ def whole_step(case: str, rounds: int, method: str, allocation: str | None) -> d
     }
     return {
         "case": case,
-        "sparse over dense step": ratio(both, "sparse", "dense"),
-        "added inside optimizer.step, over the dense step": {
-            kind: round(value, 4) for kind, value in added.items()
-        },
+        WHOLE: ratio(both, "sparse", "dense"),
+        ADDED: {kind: round(value, 4) for kind, value in added.items()},
         "at most": limit,
         "rounds": rounds,
         "copies of each": 2,
     }
+
+
+def method_row(name: str, rounds: int) -> dict[str, Any]:
+    """Time one method on ResNet-20, its masks changing as often as is usual for it."""
+    method = replace(METHODS[name](), **AS_TIMED.get(name, {}))  # type: ignore[type-var]
+    row = whole_step("resnet20", rounds, method, None, CIFAR_STEPS)
+    every = getattr(method, "every", 1)
+    if every > 1:  # none of the steps above has changed the masks
+        changing = whole_step("resnet20", rounds, replace(method, every=1), None, CIFAR_STEPS)
+        row |= {
+            "masks change every": every,
+            "steps with a change": {key: changing[key] for key in (WHOLE, ADDED)},
+        }
+        for key in (WHOLE, ADDED):
+            quiet = row[key]
+            row[key] = {k: round(quiet[k] + (changing[key][k] - quiet[k]) / every, 4) for k in quiet}
+    return {"method": name, **row, "at most": 1.05}
 
 
 def update_only(rounds: int, method: str, allocation: str | None) -> dict[str, Any]:
@@ -140,28 +178,37 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument(
-        "cases", nargs="*", default=["update", *CASES], help="which of: update, " + ", ".join(CASES)
+        "cases", nargs="*", default=["update", *CASES], help="which of: update, methods, " + ", ".join(CASES)
     )
     parser.add_argument("--rounds", type=int, default=10, help="steps of each contestant (default 10)")
     parser.add_argument("--threads", type=int, default=torch.get_num_threads())
-    parser.add_argument("--method", default="st3")
+    parser.add_argument("--method", nargs="+", default=["st3"], help="names, or all: one row per method")
     parser.add_argument("--allocation", help="default: what is usual for the method")
-    parser.add_argument("--output", help="write the rows to this JSON file")
+    parser.add_argument("--output", help="write the rows to this JSON file; rows of other methods in it stay")
     given = parser.parse_args()
     torch.set_num_threads(given.threads)
+    names = list(METHODS) if given.method == ["all"] else given.method
+    spec = {"sparsity": "0.80 to 0.90; N:M methods 0.5"}
+    if len(names) > 1 or given.cases == ["methods"]:
+        rows = [method_row(name, given.rounds) for name in names]
+        record(given.output, spec, [*others(given.output, names), *rows])
+        return
+    (method,) = names
     rows = []
     for case in given.cases:
         if case == "update":
-            rows.append(update_only(given.rounds, given.method, given.allocation))
+            rows.append(update_only(given.rounds, method, given.allocation))
         else:
-            rows.append(whole_step(case, given.rounds, given.method, given.allocation))
-    spec = {
-        "rounds": given.rounds,
-        "method": given.method,
-        "allocation": given.allocation,
-        "sparsity": "0.80 to 0.90",
-    }
+            rows.append(whole_step(case, given.rounds, method, given.allocation))
+    spec |= {"rounds": given.rounds, "method": method, "allocation": given.allocation}
     record(given.output, spec, rows)
+
+
+def others(output: str | None, names: list[str]) -> list[dict[str, Any]]:
+    """Return the rows of the output file that are not measured now."""
+    if output is None or not Path(output).exists():
+        return []
+    return [row for row in json.loads(Path(output).read_text())["rows"] if row.get("method") not in names]
 
 
 if __name__ == "__main__":

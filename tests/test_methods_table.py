@@ -1,9 +1,12 @@
-"""The README's table of methods is what the registry holds."""
+"""The README's table of methods is what the registry holds; the commands of its protocols mean what it says."""
 
+import re
 from pathlib import Path
 
 import st3
+from st3.cli.given import Given, said
 from st3.core.method import METHODS
+from st3.experiments.spec import compose
 
 README = Path(__file__).parents[1] / "README.md"
 
@@ -20,3 +23,23 @@ def test_the_table_of_methods_in_the_readme_lists_the_registry():
     text = README.read_text()
     found = text.split("by the tests -->\n")[1].split("\n<!-- end -->")[0]
     assert found == table, f"the README's table should be:\n{table}"
+
+
+def test_the_commands_of_the_protocols_in_the_readme_mean_what_it_says():
+    table = README.read_text().split("tried by the tests -->\n")[1].split("\n<!-- end -->")[0]
+    rows = dict(re.findall(r"(?m)^\| ([^|]+?) \| `st3 train ([^`]+)` \|", table))
+    found = {}
+    for name, words in rows.items():
+        options = dict(re.findall(r"--(\w+) (\S+)", words))
+        epochs = options.get("epochs")
+        given = Given(
+            protocol=options.get("protocol"),
+            sparse=said(method=options.get("method")),
+            epochs=epochs and int(epochs),
+        )
+        found[name] = given.spec()
+    assert found == {
+        "LRR": compose(cycles={}, sparse={"method": "gmp"}),
+        "LRR+ST-3": compose(cycles={}, sparse={"method": "st3"}),
+        "ST-3 long": compose(epochs=4 * compose().recipe.epochs),
+    }

@@ -19,22 +19,32 @@ from typing import TYPE_CHECKING, Any
 
 from .core.allocations import ERK, LAMP, Global, Sigma, Uniform
 from .core.attach import keep_mask, sparsify
+from .core.batch_norm import reestimate_batch_norm
 from .core.errors import CheckpointError, LayerCollapseWarning, TargetMissedError, WeightsReplacedError
 from .core.patterns import FIRST, LAST
 from .core.reporting import report
 from .core.sparsifier import Sparsifier
+from .files.loading import SparseFileError, load_sparse
+from .files.onnx_file import export_onnx
+from .files.program_file import export_program
+from .files.sparse import save_sparse
+from .files.tracing import ExportError
+from .methods.acdc import ACDC
 from .methods.dnw import DNW
 from .methods.feather import Feather
 from .methods.gmp import GMP
 from .methods.granet import GraNet
 from .methods.rigl import SET, RigL, Static
+from .methods.s_ste import SSTE
 from .methods.soft import Soft
+from .methods.sr_ste import SRSTE
 from .methods.st3 import ST3
 
 if TYPE_CHECKING:
     from . import engine
 
 __all__ = [
+    "ACDC",
     "DNW",
     "ERK",
     "FIRST",
@@ -42,8 +52,11 @@ __all__ = [
     "LAMP",
     "LAST",
     "SET",
+    "SRSTE",
+    "SSTE",
     "ST3",
     "CheckpointError",
+    "ExportError",
     "Feather",
     "Global",
     "GraNet",
@@ -51,14 +64,20 @@ __all__ = [
     "RigL",
     "Sigma",
     "Soft",
+    "SparseFileError",
     "Sparsifier",
     "Static",
     "TargetMissedError",
     "Uniform",
     "WeightsReplacedError",
     "engine",
+    "export_onnx",
+    "export_program",
     "keep_mask",
+    "load_sparse",
+    "reestimate_batch_norm",
     "report",
+    "save_sparse",
     "sparsify",
 ]
 

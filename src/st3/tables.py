@@ -1,8 +1,8 @@
-"""Plain-text tables: aligned columns, no dependency."""
+"""Plain text: tables with aligned columns, and sizes; no dependency."""
 
 from collections.abc import Sequence
 
-__all__ = ["text_table"]
+__all__ = ["size_text", "text_table"]
 
 
 def text_table(head: Sequence[str], rows: Sequence[Sequence[object]], *, left: Sequence[int] = (0,)) -> str:
@@ -24,3 +24,15 @@ def text_table(head: Sequence[str], rows: Sequence[Sequence[object]], *, left: S
         line = "  ".join(cell.ljust(wide) if i in left else cell.rjust(wide) for i, (cell, wide) in columns)
         lines.append(line.rstrip())
     return "\n".join(lines)
+
+
+def size_text(count: int) -> str:
+    """Return so many bytes as text.
+
+    >>> size_text(999), size_text(98304), size_text(25_600_000)
+    ('999 B', '98.3 kB', '25.6 MB')
+    """
+    if count < 1000:
+        return f"{count} B"
+    power = min((len(str(count)) - 1) // 3, 3)
+    return f"{count / 1000**power:.1f} {' kMG'[power]}B"

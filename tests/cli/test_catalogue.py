@@ -8,6 +8,7 @@ from st3.core.allocations import ALLOCATIONS
 from st3.core.method import METHODS
 from st3.core.ramps import RAMPS
 from st3.data import DATASETS
+from st3.experiments.cycles import PROTOCOLS
 from st3.models import MODELS
 from st3.training.recipe import built_in_recipes
 
@@ -16,6 +17,7 @@ KINDS = {
     "models": list(MODELS),
     "data": list(DATASETS),
     "recipes": list(built_in_recipes()),
+    "protocols": list(PROTOCOLS),
     "allocations": list(ALLOCATIONS),
     "ramps": list(RAMPS),
 }

@@ -17,7 +17,8 @@ SPARSE = {
     "sparse_macs": 84572,
     "model": "model.safetensors",
     "model_bytes": 99016,
-    "compressed_bytes": 15549,
+    "sparse_model": "model.sparse.safetensors",
+    "sparse_model_bytes": 16606,
     "pictures": {"train": 1197, "validation": 200, "test": 400},
     "report": {"zeros": 21427, "weights": 23808},
 }
@@ -26,22 +27,23 @@ DENSE = SPARSE | {
     "target": None,
     "active_parameters": 24032,
     "sparse_macs": None,
-    "compressed_bytes": 91000,
+    "sparse_model": None,
+    "sparse_model_bytes": None,
     "report": {"zeros": 0, "weights": 23808},
 }
 
 
 def test_dense_and_sparse_stand_side_by_side():
     assert comparison_table(SPARSE, DENSE).splitlines() == [
-        "                           dense   sparse",
-        "test accuracy            95.75 %  95.75 %",
-        "validation accuracy      98.00 %  98.00 %",
-        "sparsity                  0.00 %  90.00 %",
-        "parameters                24,032   24,032",
-        "active parameters         24,032    2,605",
-        "MACs (zeros skipped)           -   84,572",
-        "file                     99.0 kB  99.0 kB",
-        "file, compressed (zlib)  91.0 kB  15.5 kB",
+        "                        dense   sparse",
+        "test accuracy         95.75 %  95.75 %",
+        "validation accuracy   98.00 %  98.00 %",
+        "sparsity               0.00 %  90.00 %",
+        "parameters             24,032   24,032",
+        "active parameters      24,032    2,605",
+        "MACs (zeros skipped)        -   84,572",
+        "file                  99.0 kB  99.0 kB",
+        "sparse file                 -  16.6 kB",
     ]
 
 
@@ -53,11 +55,18 @@ def test_a_run_alone_has_one_column_named_after_what_it_is():
 def test_the_closing_words_are_honest_about_zeros_and_end_with_the_sparsity():
     words = closing_words(SPARSE, Path("runs/a"))
     assert "The plain file is as large as that of a dense model" in words
-    assert "6.4 times smaller" in words
+    assert "model.sparse.safetensors holds the same model, bit for bit, and is 6.0 times smaller." in words
     assert "Zeros alone do not make a dense runtime faster" in words
     for command in ("st3 info runs/a", "st3 eval runs/a", "st3 train --data cifar10"):
         assert command in words
     assert words.splitlines()[-1] == "sparsity 90.00 % (target 90.00 %): 21,427 of 23,808 weights are zero"
+
+
+def test_no_smaller_file_is_claimed_where_there_is_none():
+    for summary in (SPARSE | {"sparse_model_bytes": 98_900}, SPARSE | {"sparse_model_bytes": None}):
+        words = closing_words(summary, Path("runs/a"))
+        assert "times smaller" not in words
+        assert "Zeros alone do not make a dense runtime faster" in words
 
 
 def test_of_a_dense_model_nothing_is_claimed():

@@ -1,7 +1,6 @@
 """`st3 info`: what is in a model."""
 
 import json
-import zlib
 
 import pytest
 import torch
@@ -23,17 +22,37 @@ def test_a_run_is_shown_layer_by_layer(st3, finished):
         "fc.weight",
     ]
     assert "Sparsity: 90.00 % of 23,808 weights in 4 layers." in lines
-    assert lines[-1].startswith("the file, compressed (zlib)")
+    assert [line.split("  ")[0] for line in lines[-4:]] == [
+        "all numbers, stored densely",
+        "the file",
+        "as a sparse file (st3 export)",
+        "bound: values and entropy of positions",
+    ]
+
+
+def test_a_sparse_file_is_shown_like_the_plain_one(st3, finished):
+    plain, sparse = (
+        json.loads(st3("info", finished / name, "--json").stdout)
+        for name in ("model.safetensors", "model.sparse.safetensors")
+    )
+    assert sparse["report"] == plain["report"]
+    assert sorted(row["name"] for row in sparse["tensors"]) == sorted(row["name"] for row in plain["tensors"])
+    assert (plain["is_sparse"], sparse["is_sparse"]) == (False, True)
+    assert sparse["file_bytes"] == plain["sparse"]["file_bytes"]
+    assert sparse["sparse"] is None
+    assert "as a sparse file" not in st3("info", finished / "model.sparse.safetensors").stdout
 
 
 def test_json_agrees_with_the_summary_of_the_run(st3, finished):
     found = json.loads(st3("info", finished, "--json").stdout)
     summary = json.loads((finished / "summary.json").read_text())
     assert found["report"] == summary["report"]
-    assert (found["file_bytes"], found["compressed_bytes"]) == (
+    assert (found["file_bytes"], found["sparse"]["file_bytes"], found["sparse"]["bound_bytes"]) == (
         summary["model_bytes"],
-        summary["compressed_bytes"],
+        summary["sparse_model_bytes"],
+        summary["sparse_model_bound"],
     )
+    assert (finished / summary["sparse_model"]).stat().st_size == summary["sparse_model_bytes"]
 
 
 def test_without_a_model_the_zeros_of_each_tensor_are_counted(st3, tmp_path):
@@ -47,10 +66,10 @@ def test_without_a_model_the_zeros_of_each_tensor_are_counted(st3, tmp_path):
         ["none", "0x4", "0", "0", "-"],
     ]
     assert "--model NAME --input 3x32x32" in answer.stdout
-    content = (tmp_path / "w.safetensors").read_bytes()
     found = json.loads(st3("info", "w.safetensors", "--json").stdout)
     assert found["dense_bytes"] == 4 * 4 + 8
-    assert (found["file_bytes"], found["compressed_bytes"]) == (len(content), len(zlib.compress(content, 6)))
+    assert found["file_bytes"] == (tmp_path / "w.safetensors").stat().st_size
+    assert found["sparse"]["dense_bytes"] == found["dense_bytes"]
     assert (found["model"], found["report"]) == (None, None)
 
 

@@ -10,6 +10,7 @@ from st3.core import ramps
 from st3.core.ramps import RAMPS
 
 pytestmark = pytest.mark.parametrize("name", list(RAMPS))
+FALLS = {"phases"}  # back to 0 and up again: its own tests are in test_ramps.py
 
 sparsities = st.floats(0.0, 1.0, exclude_max=True)
 starts = st.integers(0, 100_000)
@@ -20,7 +21,7 @@ lengths = st.integers(1, 100_000)
 def test_it_never_falls_and_stays_between_zero_and_the_target(name, final, start, length, steps):
     ramp = RAMPS[name](final, start, start + length)
     values = [ramp(step) for step in sorted(steps)]
-    assert values == sorted(values)
+    assert values == sorted(values) or name in FALLS
     assert all(0.0 <= value <= final for value in values)
 
 
@@ -38,7 +39,7 @@ def test_it_asks_for_nothing_before_its_start_and_exactly_for_the_target_from_it
 def test_it_never_falls_from_one_step_to_the_next(name, start, length):
     ramp = RAMPS[name](0.95, start, start + length)
     values = [ramp(step) for step in range(start + length + 2)]
-    assert all(before <= after for before, after in itertools.pairwise(values))
+    assert all(before <= after for before, after in itertools.pairwise(values)) or name in FALLS
 
 
 def test_at_sparsity_zero_it_never_asks_for_anything(name):

@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from st3.core.ramps import Constant, Cubic, Linear, resolve_ramp, step_of
+from st3.core.ramps import Constant, Cubic, Linear, Phases, resolve_ramp, step_of
 
 # Progress at the *start* of an epoch, `methods.md` 1.5: what holds after all steps of the epochs before it.
 EPOCHS = (5, 6, 10, 14, 20, 30, 40, 50, 60, 70, 80)
@@ -50,6 +50,30 @@ def test_small_cubic_numbers_by_hand():
 def test_small_linear_numbers_by_hand():
     ramp = Linear(final=0.8, start=2, end=6)
     assert [ramp(step) for step in range(8)] == [0.0, 0.0, 0.0, 0.2, 0.4, pytest.approx(0.6), 0.8, 0.8]
+
+
+@pytest.mark.parametrize("steps_per_epoch", [1, 7])
+def test_the_phases_are_acdcs_for_imagenet(steps_per_epoch):
+    """Pruned at 10, 20, ..., 70 and 85 of 100 epochs, restored at 15, ..., 65 and 75."""
+    ramp = Phases(0.9, 10 * steps_per_epoch, 85 * steps_per_epoch)
+    asked = [ramp(step) for step in range(100 * steps_per_epoch + 1)]
+    changes = [step / steps_per_epoch for step in range(1, len(asked)) if asked[step] != asked[step - 1]]
+    assert changes == [10, 15, 20, 25, 30, 35, 40, 45, 50, 55, 60, 65, 70, 75, 85]
+    assert asked[0] == 0.0
+    assert asked[-1] == 0.9
+
+
+def test_the_phases_are_acdcs_for_cifar():
+    ramp = Phases(0.9, 10, 170, rounds=4, rest=1)
+    asked = [ramp(epoch) for epoch in range(200)]
+    changes = [epoch for epoch in range(1, 200) if asked[epoch] != asked[epoch - 1]]
+    assert changes == [10, 30, 50, 70, 90, 110, 130, 150, 170]
+
+
+@pytest.mark.parametrize("setting", ["rounds", "rest"])
+def test_phases_without_rounds_are_refused(setting):
+    with pytest.raises(ValueError, match=f"{setting} must be at least 1, got 0"):
+        Phases(0.9, 10, 170, **{setting: 0})
 
 
 def test_the_constant_ramp_jumps_at_its_start():
@@ -185,12 +209,16 @@ def test_a_users_function_must_start_as_a_sparsity(first):
 def test_an_unknown_name_is_answered_with_the_nearest_one():
     with pytest.raises(LookupError) as error:
         resolve("cubik")
-    assert str(error.value) == "unknown ramp 'cubik'; did you mean 'cubic'? (known: constant, cubic, linear)"
+    assert (
+        str(error.value)
+        == "unknown ramp 'cubik'; did you mean 'cubic'? (known: constant, cubic, linear, phases)"
+    )
 
 
 def test_something_that_is_neither_name_nor_function_is_refused():
     with pytest.raises(TypeError) as error:
         resolve(0.9)
     assert (
-        str(error.value) == "ramp must be a name (constant, cubic, linear) or a function of the step, got 0.9"
+        str(error.value)
+        == "ramp must be a name (constant, cubic, linear, phases) or a function of the step, got 0.9"
     )

@@ -183,7 +183,8 @@ def _summary(records: Any, sizes: dict[str, int], method: str | None, sparsity: 
         **macs,
         "model": "model.safetensors",
         "model_bytes": 4 * weights + 9_000,
-        "compressed_bytes": 4 * (weights - zeros) + 9_000,
+        "sparse_model": "model.sparse.safetensors" if method else None,
+        "sparse_model_bytes": 4 * (weights - zeros) + 9_000 if method else None,
         "report": {"sparsity": zeros / weights, "weights": weights, "zeros": zeros, **macs, "layers": rows},
     }
 

@@ -364,3 +364,10 @@ def test_what_the_sparsifier_would_refuse_is_refused_before_the_twin_is_trained(
     with pytest.raises((ValueError, LookupError), match="convolution"):
         train(asked, tmp_path / "run")
     assert not (tmp_path / "run").exists()
+
+
+@pytest.mark.parametrize(("method", "zeros"), [("acdc", 21_427), ("sr_ste", 11_760), ("s_ste", 11_760)])
+def test_methods_with_a_ramp_or_a_sparsity_of_their_own_train_by_name(method, zeros, tmp_path):
+    """23,808 weights; N:M leaves the first convolution dense, which has one input channel: 288 weights."""
+    summary = train(spec(epochs=1, sparse={"method": method}), tmp_path / "run")
+    assert summary["parameters"] - summary["active_parameters"] == zeros

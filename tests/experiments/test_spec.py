@@ -95,6 +95,31 @@ def test_what_is_said_against_dense_stays_a_contradiction():
     ]
 
 
+def test_a_method_that_implies_its_sparsity_needs_none_and_takes_no_other():
+    spec = compose(sparse={"method": "sr_ste"}, changes={"sparse.arguments.n": 1, "sparse.arguments.m": 8})
+    assert (spec.sparse.sparsity, spec.sparse.allocation, spec.sparse.ramp) == (0.875, "uniform", "constant")
+    assert compose(sparse={"method": "s_ste", "sparsity": 0.5}).sparse.sparsity == 0.5
+    assert faults(sparse={"method": "s_ste", "sparsity": 0.9}) == [
+        "SSTE(n=2, m=4) has a sparsity of 0.5, not 0.9: leave sparsity out, or change the method"
+    ]
+
+
+@pytest.mark.parametrize(
+    ("sparse", "said"),
+    [
+        ({"method": "rigl", "ramp": "cubic"}, "RigL keeps one sparsity from the first step to the last"),
+        ({"method": "rigl", "allocation": "global"}, "RigL begins with random masks"),
+        ({"method": "acdc", "ramp": "linear"}, "ACDC brings a ramp of its own"),
+        ({"method": "sr_ste", "allocation": "erk"}, "SRSTE keeps n of every m weights in every layer, so"),
+        ({"method": "s_ste", "min_weights": 2}, "SSTE keeps n of every m weights in every layer: leave"),
+        ({"method": "gmp", "ramp": "phases"}, "GMP never restores what it has pruned"),
+    ],
+)
+def test_what_means_nothing_to_a_method_is_a_fault_of_the_spec(sparse, said):
+    (found,) = faults(sparse=sparse)
+    assert found.startswith(said)
+
+
 @pytest.mark.parametrize("name", ["auto", "cpu", "cuda", "cuda:0", "cuda:12"])
 def test_devices_that_runs_can_be_trained_on(name):
     assert compose(machine={"device": name}).machine.device == name

@@ -177,6 +177,100 @@ def test_200_steps_of_gmp_agree_with_its_textbook_form(every):
     assert sum(int((weights[name] == 0).sum()) for name in names) == int(2087 * 0.9) + 1
 
 
+def _groups_by_hand(method: st3.SRSTE | st3.SSTE, raw: Tensor) -> tuple[Tensor, Tensor]:
+    """Return the mask and the thresholds of m:n groups: sorted in (output, height, width, input) order."""
+    places = raw.detach().movedim(1, -1)
+    groups = places.abs().reshape(-1, method.m).numpy()
+    order = np.argsort(groups, axis=1)
+    mask = np.ones_like(groups, dtype=bool)
+    np.put_along_axis(mask, order[:, : method.m - method.n], False, axis=1)
+    threshold = np.sort(groups, axis=1)[:, method.m - method.n - 1].repeat(method.m)
+    return (torch.from_numpy(x).reshape(places.shape).movedim(-1, 1) for x in (mask, threshold))  # type: ignore[return-value]
+
+
+def _textbook_groups(method: st3.SRSTE | st3.SSTE, raw: Tensor, scale: float | None) -> tuple[Tensor, Tensor]:
+    """Return the sparse weight and what the loss is charged for it."""
+    mask, threshold = _groups_by_hand(method, raw)
+    if isinstance(method, st3.SRSTE):
+        return raw + (raw * mask - raw).detach(), method.decay / 2 * (raw * ~mask).square().sum()
+    weight = torch.sign(raw) * torch.relu(raw.abs() - threshold)
+    if scale is None:
+        return weight, raw.new_zeros(())
+    return raw + (scale * weight - raw).detach(), raw.new_zeros(())
+
+
+@pytest.mark.parametrize("optimizer_name", OPTIMIZERS)
+@pytest.mark.parametrize(
+    "method", [st3.SRSTE(n=1, m=2, decay=0.01), st3.SRSTE(), st3.SSTE(n=1, m=2), st3.SSTE()]
+)
+def test_200_steps_of_n_in_m_agree_with_autograd_through_the_textbook_form(method, optimizer_name):
+    """The decay of zeroed weights is the gradient of decay/2 times their squares, added to the loss."""
+    model, reference = _network(), _network()
+    optimizer = OPTIMIZERS[optimizer_name](model.parameters())
+    reference_optimizer = OPTIMIZERS[optimizer_name](reference.parameters())
+    sparsifier = st3.sparsify(model, optimizer, total_steps=STEPS, method=method)
+    names = [layer.name for layer in sparsifier.layers]
+    assert ("0.weight" in names) is (method.m == 2)  # two input channels
+    raw = dict(reference.named_parameters())
+    scales = {}
+    for name in names:
+        dense = raw[name].detach()
+        first = _textbook_groups(method, dense, None)[0]
+        scales[name] = float((dense * first).sum() / (first * first).sum())
+    for step in range(STEPS):
+        _loss(model, None, step).backward()
+        optimizer.step()
+        optimizer.zero_grad()
+
+        textbook = {name: _textbook_groups(method, raw[name], scales[name]) for name in names}
+        loss = _loss(reference, raw | {name: weight for name, (weight, _) in textbook.items()}, step)
+        (loss + sum(charge for _, charge in textbook.values())).backward()
+        reference_optimizer.step()
+        reference_optimizer.zero_grad()
+    for name, parameter in model.named_parameters():
+        found = optimizer.state[parameter]["raw"] if name in names else parameter
+        assert torch.allclose(found, raw[name], rtol=0, atol=1e-9)
+        if name in names:
+            expected = _textbook_groups(method, raw[name], scales[name])[0]
+            assert torch.allclose(parameter, expected, rtol=0, atol=1e-9)
+            assert float((parameter == 0).double().mean()) == method.own_sparsity
+
+
+@pytest.mark.parametrize("optimizer_name", OPTIMIZERS)
+def test_200_steps_of_acdc_agree_with_its_textbook_form(optimizer_name):
+    """W * mask in the forward pass of autograd; with every dense phase a new optimizer begins."""
+    model, reference = _network(), _network()
+    optimizer = OPTIMIZERS[optimizer_name](model.parameters())
+    sparsifier = st3.sparsify(model, optimizer, sparsity=0.9, total_steps=STEPS, method="acdc")
+    names = [layer.name for layer in sparsifier.layers]
+    weights = dict(reference.named_parameters())
+    masks = {name: torch.ones_like(weights[name]) for name in names}
+    reference_optimizer = OPTIMIZERS[optimizer_name](reference.parameters())
+    pruned = {20, 40, 60, 80, 100, 120, 140, 170}  # 10, 20, ..., 70 and 85 of 100 epochs of two steps
+    restored = {30, 50, 70, 90, 110, 130, 150}
+    for step in range(1, STEPS + 1):
+        _loss(model, None, step).backward()
+        optimizer.step()
+        optimizer.zero_grad()
+
+        _loss(reference, weights | {n: weights[n] * masks[n] for n in names}, step).backward()
+        reference_optimizer.step()
+        reference_optimizer.zero_grad()
+        if step in pruned:
+            together = np.concatenate([weights[n].detach().abs().numpy().ravel() for n in names])
+            threshold = np.quantile(together, 0.9)
+            masks = {name: (weights[name].detach().abs() > threshold).double() for name in names}
+        with torch.no_grad():
+            for name in names:
+                weights[name] *= masks[name]
+        if step in restored:
+            masks = {name: torch.ones_like(weights[name]) for name in names}
+            reference_optimizer = OPTIMIZERS[optimizer_name](reference.parameters())
+    for name, parameter in model.named_parameters():
+        assert torch.allclose(parameter, weights[name], rtol=0, atol=1e-9)
+    assert sum(int((weights[name] == 0).sum()) for name in names) == int(2087 * 0.9) + 1
+
+
 def test_the_comparison_can_fail():
     """A wrong backward (straight-through where the method has none) is far outside the tolerance."""
     finals = []

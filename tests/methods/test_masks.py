@@ -20,6 +20,7 @@ METHODS = {
     "static": st3.Static(),
     "granet": st3.GraNet(every=3),
     "granet-sparse": st3.GraNet(every=3, initial=0.5),
+    "acdc": st3.ACDC(),
 }
 every_method = pytest.mark.parametrize("name", METHODS)
 OPTIMIZERS = {
@@ -237,6 +238,68 @@ def test_granet_may_begin_sparse():
     assert found == math.floor(2089 * 0.5) + 1
 
 
+def changes(name, **choice):
+    """Return the steps in which the masks became larger, and those in which they became smaller."""
+    grown, shrunk = [], []
+    for step, before, after, *_ in history(name, **choice):
+        if any(bool((after[layer] & ~before[layer]).any()) for layer in after):
+            grown.append(step)
+        if any(bool((before[layer] & ~after[layer]).any()) for layer in after):
+            shrunk.append(step)
+    return grown, shrunk
+
+
+def test_acdc_prunes_and_restores_when_its_phases_say():
+    # 100 steps as the 100 epochs of the authors' ImageNet runs
+    grown, shrunk = changes("acdc", steps=100, total_steps=100)
+    assert shrunk == [10, 20, 30, 40, 50, 60, 70, 85]
+    assert grown == [15, 25, 35, 45, 55, 65, 75]
+
+
+def test_acdc_has_the_phases_of_the_authors_cifar_runs_by_its_settings():
+    method = st3.ACDC(warm_up=0.05, until=0.85, rounds=4, rest=1)
+    grown, shrunk = changes("acdc", steps=100, total_steps=100, method=method)
+    assert shrunk == [5, 25, 45, 65, 85]  # half of their epochs 10, 50, 90, 130, 170
+    assert grown == [15, 35, 55, 75]
+
+
+def test_acdc_prunes_the_smallest_weights_of_all_layers():
+    model, optimizer, sparsifier = start("acdc")
+    learn(model, optimizer, range(3))
+    before = {x.name: x.parameter.detach().clone() for x in sparsifier.layers}
+    optimizer.param_groups[0]["lr"] = 0.0  # step 4 prunes, and moves nothing
+    learn(model, optimizer, [3])
+    whole = torch.cat([weight.flatten().abs() for weight in before.values()])
+    limit = whole.sort().values[math.floor(2089 * 0.8)]
+    for layer, mask in masks(sparsifier).items():
+        assert torch.equal(mask, before[layer].abs() > limit)
+
+
+@pytest.mark.parametrize("optimizer", OPTIMIZERS)
+def test_with_a_dense_phase_weights_return_from_zero_and_the_optimizer_starts_over(optimizer):
+    model, its_optimizer, sparsifier = start("acdc", optimizer, total_steps=100)
+    learn(model, its_optimizer, range(14))
+    zeroed = {layer: ~mask for layer, mask in masks(sparsifier).items()}
+    assert sum(int(mask.sum()) for mask in zeroed.values()) == math.floor(2089 * 0.8) + 1
+    learn(model, its_optimizer, [14])
+    assert all(bool(mask.all()) for mask in masks(sparsifier).values())
+    for parameter in model.parameters():  # of biases, too
+        for key, value in its_optimizer.state[parameter].items():
+            assert key == "active" or not value.any(), key
+    for layer, positions in zeroed.items():
+        assert not model.get_parameter(layer)[positions].any()
+    learn(model, its_optimizer, [15])
+    assert all(bool(model.get_parameter(layer)[mask].any()) for layer, mask in zeroed.items())
+
+
+def test_acdc_that_stops_in_a_dense_phase_says_so():
+    model, optimizer, sparsifier = start("acdc", total_steps=100)
+    learn(model, optimizer, range(78))
+    assert not sparsifier.at_target
+    with pytest.raises(st3.TargetMissedError, match="training stopped at step 78, before the ramp's end"):
+        sparsifier.finalize()
+
+
 @every_method
 @pytest.mark.parametrize("optimizer", OPTIMIZERS)
 @pytest.mark.parametrize("cut", [1, 12])
@@ -325,12 +388,6 @@ def test_frozen_masks_stay_frozen_when_resumed(name):
         assert layer.parameter[frozen[layer.name]].any()
 
 
-@pytest.mark.parametrize("ramp", ["cubic", "linear", lambda step: 0.8])
-def test_a_ramp_is_refused_where_it_means_nothing(ramp):
-    with pytest.raises(ValueError, match="RigL keeps one sparsity from the first step to the last, so ramp="):
-        start("rigl", ramp=ramp)
-
-
 @pytest.mark.parametrize(
     ("make", "complaint"),
     [
@@ -338,6 +395,8 @@ def test_a_ramp_is_refused_where_it_means_nothing(ramp):
         (lambda: st3.RigL(drop=1.0), "drop is a part of the active weights, above 0 and below 1, got 1.0"),
         (lambda: st3.SET(until=0), "until is a part of the run, above 0 and at most 1, got 0"),
         (lambda: st3.GraNet(exchange=2), "exchange is a part of the active weights"),
+        (lambda: st3.ACDC(warm_up=0.9), "the first before the second, got 0.9 and 0.85"),
+        (lambda: st3.ACDC(rounds=0), "rounds must be at least 1, got 0"),
         (lambda: st3.GraNet(initial=1.0), "initial is a sparsity, at least 0 and below 1, got 1.0"),
     ],
 )
@@ -356,8 +415,20 @@ def test_methods_that_exchange_weights_within_a_layer_refuse_sharded_ones():
     with pytest.raises(ValueError, match="RigL exchanges weights within a layer, which must be whole"):
         st3.sparsify(model, optimizer, sparsity=0.8, total_steps=STEPS, method="rigl")
     sparsifier = st3.sparsify(model, optimizer, sparsity=0.8, total_steps=STEPS, method="gmp")
-    for step in range(STEPS):
-        backward(model, step)
-        optimizer.step()
-        optimizer.zero_grad()
+    learn(model, optimizer, range(STEPS))
+    sparsifier.finalize()
+
+
+@on_ranks(2)
+def test_acdc_with_sharded_weights_is_acdc_with_whole_ones():
+    from torch.distributed.fsdp import fully_shard
+
+    alone, its_optimizer, _ = start("acdc")
+    learn(alone, its_optimizer, range(STEPS))
+    model = fully_shard(network())
+    optimizer = OPTIMIZERS["sgd"](model.parameters())
+    sparsifier = st3.sparsify(model, optimizer, sparsity=0.8, total_steps=STEPS, method="acdc")
+    learn(model, optimizer, range(STEPS))
+    for a, b in zip(model.parameters(), alone.parameters(), strict=True):
+        torch.testing.assert_close(a.full_tensor(), b, rtol=1e-3, atol=1e-4)
     sparsifier.finalize()

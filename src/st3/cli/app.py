@@ -8,6 +8,7 @@ from typer.core import TyperGroup
 from .bench import bench
 from .catalogue import list_names
 from .evaluate import evaluate
+from .export import export
 from .faults import explained
 from .info import info
 from .plot import plot
@@ -62,4 +63,5 @@ app.command("bench")(bench)
 app.command("report")(report)
 app.command("plot")(plot)
 app.command("info")(info)
+app.command("export")(export)
 app.command("list")(list_names)

@@ -14,7 +14,7 @@ from .faults import Debug
 
 __all__ = ["list_names"]
 
-KINDS = ("methods", "models", "data", "recipes", "allocations", "ramps")
+KINDS = ("methods", "models", "data", "recipes", "protocols", "allocations", "ramps")
 
 
 def list_names(
@@ -24,7 +24,7 @@ def list_names(
     as_json: Annotated[bool, typer.Option("--json", help="The names as JSON.", metavar="")] = False,
     debug: Annotated[bool, Debug] = False,
 ) -> None:
-    """List the names that options take: methods, models, data, recipes, allocations, ramps.
+    """List the names that options take: methods, models, data, recipes, protocols, allocations, ramps.
 
     For example: st3 list models
     """
@@ -49,9 +49,12 @@ def _names(kind: str) -> dict[str, str]:
     from ..core.method import METHODS
     from ..core.ramps import RAMPS
     from ..data import DATASETS
+    from ..experiments.cycles import PROTOCOLS
     from ..models import MODELS
     from ..training.recipe import built_in_recipes
 
+    if kind == "protocols":
+        return dict(PROTOCOLS)
     if kind == "recipes":
         return {name: _first_comment(path) for name, path in built_in_recipes().items()}
     registries: dict[str, Registry[Any]] = {

@@ -78,6 +78,7 @@ def _named_errors() -> tuple[type[Exception], ...]:
     from ..experiments.folder import RunFolderError
     from ..experiments.results import ResultsError
     from ..experiments.run import ProcessLostError
+    from ..files.tracing import ExportError
     from ..files.weights import WeightsError
     from ..training.figures import DivergedError
 
@@ -85,6 +86,7 @@ def _named_errors() -> tuple[type[Exception], ...]:
         CheckpointError,
         DataError,
         DivergedError,
+        ExportError,
         ProcessLostError,
         ResultsError,
         RunFolderError,

@@ -4,8 +4,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from ..experiments.changes import full_keys, make_changes
+from ..experiments.changes import full_keys, make_changes, without_cycles
 from ..experiments.checks import DENSE, table
+from ..experiments.cycles import PROTOCOLS, apply_count, unknown_protocol
 from ..experiments.spec import Spec, checked, compose
 from ..training.recipe import load_recipe
 from ..training.sections import SettingsError, parse_changes
@@ -38,6 +39,8 @@ class Given:
     epochs: int | None = None
     changes: tuple[str, ...] = ()
     dense_twin: bool | None = None
+    protocol: str | None = None
+    cycles: Mapping[str, Any] = field(default_factory=dict)
 
     @property
     def names_a_run(self) -> bool:
@@ -50,6 +53,8 @@ class Given:
             or self.recipe
             or self.epochs is not None
             or self.dense_twin is not None
+            or self.protocol is not None
+            or self.cycles
             or not all(map(_is_circumstance, self.changes))
         )
 
@@ -68,6 +73,7 @@ class Given:
                 machine=self.machine,
                 changes=changes,
                 dense_twin=self.dense_twin,
+                cycles=self._cycles(faults),
             )
         except SettingsError as error:
             raise SettingsError("the spec has faults", [*faults, *error.faults]) from None
@@ -79,15 +85,24 @@ class Given:
         """Return the stored spec with what is said here in its place: where they agree, it is the same run."""
         if self.names_a_run and self._is_command_of(stored):
             return self._circumstances().over(stored)
+        if self._is_of_other_protocol(stored):
+            return self.spec()  # of one cycle and of several nothing is worth comparing setting by setting
         faults: list[str] = []
         keys = full_keys(self._parsed(faults), Spec.model_fields, faults)
         values = stored.model_dump()
+        if values["cycles"] is None:
+            keys = without_cycles(keys, faults)
+        else:
+            values["cycles"] |= self.cycles
+            if "count" in self.cycles:
+                values["sparse"].pop("sparsity")  # follows from the number of cycles
         values["recipe"] = self._recipe_over(stored, keys)
         for name in ("data", "model", "sparse", "seeds", "machine"):
             _lay_over(values[name], getattr(self, name))
         if self.dense_twin is not None:
             values["dense_twin"] = self.dense_twin
         make_changes(values, keys, faults)
+        apply_count(values, faults)
         if table(values, "sparse").get("method") == DENSE != stored.sparse.method:
             values["sparse"] |= {"sparsity": self.sparse.get("sparsity", 0.0), "arguments": {}}
             values["dense_twin"] = bool(self.dense_twin)
@@ -97,6 +112,23 @@ class Given:
         # Not scaled: the number alone is what differs.
         recipe = spec.recipe.model_copy(update={"epochs": self.epochs})
         return spec.model_copy(update={"recipe": recipe})
+
+    def _cycles(self, faults: list[str]) -> dict[str, Any] | None:
+        """Return what is said about cycles, None if there is to be a single one."""
+        if self.protocol is not None and self.protocol not in PROTOCOLS:
+            faults.append(unknown_protocol(self.protocol))
+        if self.protocol == "single" and self.cycles:
+            faults.append("protocol 'single' is one cycle: leave out --cycles and --reset-seed, or take lrr")
+        elif self.protocol is None and self.cycles and "count" not in self.cycles:
+            faults.append("--reset-seed is for training in cycles: add --protocol lrr or --cycles N")
+        return dict(self.cycles) if self.protocol == "lrr" or "count" in self.cycles else None
+
+    def _is_of_other_protocol(self, stored: Spec) -> bool:
+        if self.protocol is not None and self.protocol not in PROTOCOLS:
+            return True
+        if stored.cycles is None:
+            return self.protocol == "lrr" or bool(self.cycles)
+        return self.protocol == "single"
 
     def _is_command_of(self, stored: Spec) -> bool:
         """Return whether a new run would be the stored one: a job script repeats its whole command."""

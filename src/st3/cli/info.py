@@ -1,15 +1,14 @@
 """`st3 info`."""
 
 import json
-import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from ..tables import text_table
-from .comparison import size_text
+from ..tables import size_text, text_table
 from .faults import Debug
+from .shapes import picture_shape
 
 if TYPE_CHECKING:
     from ..experiments.inspection import Inspection, TensorRow
@@ -19,7 +18,10 @@ __all__ = ["info"]
 
 def info(
     path: Annotated[
-        Path, typer.Argument(metavar="FILE|RUN", help="A .safetensors file, a state_dict, or a run's folder.")
+        Path,
+        typer.Argument(
+            metavar="FILE|RUN", help="A .safetensors file, plain or sparse, a state_dict, or a run's folder."
+        ),
     ],
     model: Annotated[
         str | None, typer.Option(help="Network, if the file does not say.", metavar="NAME")
@@ -36,18 +38,9 @@ def info(
     """
     from ..experiments.inspection import inspect_stored
 
-    shape = None if input is None else _shape(input)
+    shape = None if input is None else picture_shape(input)
     found = inspect_stored(path, model=model, input_shape=shape)
     print(json.dumps(found.to_dict(), indent=2) if as_json else _text(found))
-
-
-def _shape(text: str) -> tuple[int, int, int]:
-    if not (match := re.fullmatch(r"([1-9]\d*)x([1-9]\d*)x([1-9]\d*)", text)):
-        raise typer.BadParameter(
-            f"{text!r} is not channels x height x width, such as 3x32x32", param_hint="--input"
-        )
-    channels, height, width = map(int, match.groups())
-    return channels, height, width
 
 
 def _text(found: "Inspection") -> str:
@@ -61,8 +54,10 @@ def _text(found: "Inspection") -> str:
     sizes = [
         ["all numbers, stored densely", size_text(found.dense_bytes)],
         ["the file", size_text(found.file_bytes)],
-        ["the file, compressed (zlib)", size_text(found.compressed_bytes)],
     ]
+    if found.sparse is not None:
+        sizes.append(["as a sparse file (st3 export)", size_text(found.sparse.file_bytes)])
+        sizes.append(["bound: values and entropy of positions", size_text(round(found.sparse.bound_bytes))])
     return "\n".join([*lines, "", text_table(["size", ""], sizes)])
 
 

@@ -48,6 +48,18 @@ DenseTwin = Annotated[
         WHAT, "Train the same without sparsity first (usual: for digits).", "--dense-twin/--no-dense-twin"
     ),
 ]
+Protocol = Annotated[
+    str | None,
+    _option(HOW, "single, or lrr: cycles up to --sparsity, the rate rewound.", "--protocol", metavar="NAME"),
+]
+Cycles = Annotated[
+    int | None,
+    _option(HOW, "So many cycles, each pruning 20 % of the rest (implies lrr).", "--cycles", metavar="N"),
+]
+ResetSeed = Annotated[
+    bool | None,
+    _option(HOW, "The same pictures in every cycle (usual: others).", "--reset-seed/--no-reset-seed"),
+]
 RecipeName = Annotated[
     str | None, _option(HOW, "A built-in recipe or a file of your own.", "--recipe", metavar="NAME|FILE.toml")
 ]

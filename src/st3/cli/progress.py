@@ -31,6 +31,7 @@ class PlainProgress(Listener):
         self.has_twin = spec.dense_twin
         self.epochs, self.target = spec.recipe.epochs, spec.sparse.sparsity
         self.is_twin = False
+        self.cycles_left = 0
         self._first_batch = self._done = self._total = 0
         self._run_began = self._epoch_began = time.monotonic()
 
@@ -42,6 +43,12 @@ class PlainProgress(Listener):
 
     def say(self, text: str) -> None:
         print(text, file=sys.stderr, flush=True)
+
+    def on_cycle(self, number: int, count: int, sparsity: float) -> None:
+        self.cycles_left, self.target = count - number - 1, sparsity
+        self.say(
+            f"cycle {number}, {number + 1} of {count}: {f'sparsity {sparsity:.6g}' if sparsity else 'dense'}"
+        )
 
     def on_begin(self, is_dense: bool, step: int, epoch: int) -> None:
         self._total, self.is_twin = 0, is_dense and self.has_twin
@@ -66,7 +73,7 @@ class PlainProgress(Listener):
     def seconds_left(self) -> float:
         """Return the time to the end of the whole run, at the pace so far."""
         pace = (time.monotonic() - self._run_began) / max(1, self._done - self._first_batch)
-        return pace * (self._total * (2 if self.is_twin else 1) - self._done)
+        return pace * (self._total * (1 + self.is_twin + self.cycles_left) - self._done)
 
     def _left_text(self) -> str:
         seconds = self.seconds_left()

@@ -16,7 +16,8 @@ RUNS = Path("runs")
 def usual_folder(spec: Spec, parent: Path = RUNS) -> Path:
     """Return a folder that is not there yet, named after what is trained."""
     sparsity = () if spec.sparse.is_dense else (f"{spec.sparse.sparsity:g}",)
-    parts = (spec.data.name, spec.model.name, spec.sparse.method, *sparsity, f"seed{spec.seeds.init}")
+    method = spec.sparse.method if spec.cycles is None else f"lrr-{spec.sparse.method}"
+    parts = (spec.data.name, spec.model.name, method, *sparsity, f"seed{spec.seeds.init}")
     name = "-".join(re.sub(r"[^\w.]+", "-", part) for part in parts)
     names = itertools.chain([name], (f"{name}-{number}" for number in itertools.count(2)))
     return next(parent / name for name in names if not (parent / name).exists())

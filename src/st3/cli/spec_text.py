@@ -2,6 +2,8 @@
 
 from pathlib import Path
 
+from ..experiments.arguments import method_of
+from ..experiments.cycles import cycle_sparsities
 from ..experiments.spec import Spec
 from ..training.process import Process
 
@@ -14,6 +16,7 @@ def spec_text(spec: Spec, folder: Path, process: Process) -> str:
         ("data", _with(spec.data.name, spec.data.options)),
         ("model", _with(spec.model.name, spec.model.arguments)),
         ("sparse", _sparse(spec)),
+        *([("cycles", _cycles(spec))] if spec.cycles else []),
         ("recipe", _recipe(spec)),
         ("seeds", f"initial weights {spec.seeds.init}, data {spec.seeds.data}"),
         ("machine", _machine(spec, process)),
@@ -31,9 +34,9 @@ def _sparse(spec: Spec) -> str:
     sparse, ramp = spec.sparse, spec.recipe.ramp
     if sparse.is_dense:
         return "no, dense"
-    times = (
-        "" if sparse.ramp == "constant" else f" ramp from epoch {_epoch(ramp.start)} to {_epoch(ramp.end)}"
-    )
+    method = method_of(sparse.method, sparse.arguments)
+    has_times = sparse.ramp != "constant" and not (method and method.only_ramps)
+    times = f" ramp from epoch {_epoch(ramp.start)} to {_epoch(ramp.end)}" if has_times else ""
     text = (
         f"{_with(sparse.method, sparse.arguments)}, sparsity {sparse.sparsity:g}, allocation {sparse.allocation}, "
         f"{sparse.ramp}{times}"
@@ -41,6 +44,19 @@ def _sparse(spec: Spec) -> str:
     for name, layers in (("excluded", sparse.exclude), ("kept dense", sparse.keep_dense)):
         text += f", {name}: {' '.join(layers)}" if layers else ""
     return text + (", after a dense twin" if spec.dense_twin else "")
+
+
+def _cycles(spec: Spec) -> str:
+    assert spec.cycles is not None
+    count = len(cycle_sparsities(spec.sparse.sparsity, spec.cycles.prune))
+    pictures = "the same pictures in each" if spec.cycles.reset_seed else "other pictures in each"
+    parts = [
+        f"{count}, the first one dense",
+        f"{spec.cycles.prune:g} of the remaining weights pruned after each",
+    ]
+    return ", ".join(
+        [*parts, pictures, *(["begun with the best epoch's weights"] * (spec.cycles.carry == "best"))]
+    )
 
 
 def _epoch(number: float) -> str:

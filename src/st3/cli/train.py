@@ -29,6 +29,9 @@ def train(
     sparsity: options.Sparsity = None,
     allocation: options.Allocation = None,
     dense_twin: options.DenseTwin = None,
+    protocol: options.Protocol = None,
+    cycles: options.Cycles = None,
+    reset_seed: options.ResetSeed = None,
     recipe: options.RecipeName = None,
     epochs: options.Epochs = None,
     changes: options.Changes = None,
@@ -81,6 +84,8 @@ def train(
         epochs=epochs,
         changes=tuple(changes or ()),
         dense_twin=dense_twin,
+        protocol=protocol,
+        cycles=said(count=cycles, reset_seed=reset_seed),
     )
     spec, resume = _spec(given, run, resume)
     _run(spec, run, resume, keep, tensorboard, quiet, as_json)
@@ -151,7 +156,7 @@ def _say_how_to_go_on(stop: BaseException, folder: Path) -> None:
 
 def _close(summary: dict[str, Any], folder: Path, quiet: bool, as_json: bool) -> None:
     from ..experiments.folder import finished_summary
-    from .comparison import closing_words, comparison_table
+    from .comparison import closing_words, comparison_table, cycles_table
 
     dense = finished_summary(folder / "dense")
     if as_json:
@@ -159,5 +164,5 @@ def _close(summary: dict[str, Any], folder: Path, quiet: bool, as_json: bool) ->
         if quiet:
             return
     out = sys.stderr if as_json else sys.stdout
-    table = comparison_table(summary, dense)
+    table = cycles_table(summary) if "cycles" in summary else comparison_table(summary, dense)
     print(table if quiet else f"\n{table}\n\n{closing_words(summary, folder, dense)}", file=out)

@@ -40,6 +40,7 @@ class Cut:
     selected: Selected | None = None  # the selection it came from (shared by the layers of one pool) ...
     factor: float = 1.0  # ... and what magnitudes were multiplied with in it
     zeros: int | None = None  # the layer's own quota, where the allocation gave it one
+    in_groups: bool = False  # no one threshold: every N:M group has its own
 
 
 @dataclass(frozen=True)

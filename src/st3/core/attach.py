@@ -8,13 +8,21 @@ from torch import nn
 from torch.optim import Optimizer
 
 from .allocations import ALLOCATIONS, Allocation
-from .choices import check_count, check_ramp_fits, check_sparsity, resolve_allocation, resolve_method
+from .choices import (
+    check_count,
+    check_sparsity,
+    contradictions,
+    resolve_allocation,
+    resolve_method,
+    resolve_sparsity,
+)
 from .conductor import Conductor
 from .errors import Faults
 from .exchange import Exchange
+from .groups import fit_groups
 from .inspection import CollapseWatch, count_all, require_numbers
 from .layers import Layers, find_layers
-from .method import FixedMask, MaskMethod, Method
+from .method import FixedMask, GroupMethod, MaskMethod, Method
 from .patterns import Patterns
 from .plan import Plan
 from .ramps import Constant, Ramp, check_ramp, resolve_ramp, step_of
@@ -33,10 +41,10 @@ def sparsify(
     model: nn.Module,
     optimizer: Optimizer | Sequence[Optimizer],
     *,
-    sparsity: float,
+    sparsity: float | None = None,
     total_steps: int,
-    start: float = 5 / 160,
-    end: float = 0.5,
+    start: float | None = None,
+    end: float | None = None,
     method: str | Method = "st3",
     allocation: str | Allocation | None = None,
     include: Patterns | None = None,
@@ -49,16 +57,19 @@ def sparsify(
 ) -> Sparsifier:
     """Make `model` sparse while `optimizer` trains it; the training loop stays as it is.
 
-    sparsity        fraction of zeros over the sparsified layers at the end, 0 to 1
+    sparsity        fraction of zeros over the sparsified layers at the end, 0 to 1; a method that implies it, such as
+                    st3.SRSTE(n=2, m=4), needs none
     total_steps     calls of optimizer.step in the whole run (with gradient accumulation, fewer than batches)
-    start, end      where the ramp begins and ends: a fraction of the run (float) or a step (int)
-    method          a name ("st3", "gmp", "rigl", ...) or an object such as st3.ST3(rescale=False)
+    start, end      where the ramp begins and ends: a fraction of the run (float) or a step (int); None: what is usual
+                    (5/160 and 0.5 for ST-3)
+    method          a name ("st3", "gmp", "rigl", ...) or an object such as st3.ST3(rescale=False); what goes with it
+                    and what does not: docs/methods.md
     allocation      "global", "sigma", "uniform", "erk", "lamp", or an object such as st3.Sigma("fan_in"); None: what is
                     usual for the method ("global" for ST-3)
     include         restricts the layers: names, globs, regular expressions, types, predicates
     exclude         leaves layers out, likewise
-    ramp            "cubic", "linear", "constant", or a function of the step; None: what is usual for the method
-                    ("cubic" for ST-3; those that are sparse from the first step take "constant", from step 0)
+    ramp            "cubic", "linear", "constant", "phases", or a function of the step; None: what is usual for the
+                    method ("cubic" for ST-3; those that are sparse from the first step take "constant", from step 0)
     keep_dense      as exclude; also st3.FIRST and st3.LAST, the first and the last layer
     layer_sparsity  a sparsity of its own for single layers (by name or glob), outside the common budget
     min_weights     weights that every layer keeps at the least
@@ -79,31 +90,44 @@ def sparsify(
     """
     _check_model(model)
     faults = Faults()
-    faults.check(check_sparsity, sparsity, "sparsity")
+    the_method = faults.check(resolve_method, method)
+    target = faults.check(resolve_sparsity, sparsity, the_method)
     if not isinstance(layer_sparsity, Mapping | None):
         faults.found.append(
             TypeError(f"layer_sparsity takes a dict of names and sparsities, got {layer_sparsity!r}")
         )
         layer_sparsity = None
     for name, own in (layer_sparsity or {}).items():
-        faults.check(check_sparsity, own, f"layer_sparsity[{name!r}]", ramped=bool(sparsity))
+        faults.check(check_sparsity, own, f"layer_sparsity[{name!r}]", ramped=target != 0)
     faults.check(check_count, total_steps, "total_steps", least=1)
     faults.check(check_count, min_weights, "min_weights", least=0)
     steps = total_steps if not faults.found else 1
-    first, last = faults.check(step_of, start, steps, "start"), faults.check(step_of, end, steps, "end")
-    the_method = faults.check(resolve_method, method)
+    kind = Method if the_method is None else type(the_method)
+    first = faults.check(step_of, kind.usual_start if start is None else start, steps, "start")
+    last = faults.check(step_of, kind.usual_end if end is None else end, steps, "end")
+    if the_method is not None and not faults.found:
+        found = contradictions(
+            the_method,
+            sparsity=sparsity,
+            allocation=allocation,
+            ramp=ramp,
+            has_times=start is not None or end is not None,
+            has_floor=min_weights > 0,
+            has_own_layers=bool(layer_sparsity),
+        )
+        faults.found += [ValueError(fault) for fault in found]
     if the_method is not None:
-        faults.check(check_ramp_fits, the_method, ramp)
         if the_method.only_ramps == ("constant",) or (ramp is None and the_method.usual_ramp == "constant"):
             first = 0  # sparse from before the first step
-        ramp = the_method.usual_ramp if ramp is None else ramp
+        if ramp is None or ramp == the_method.usual_ramp:
+            ramp = (None if faults.found else the_method.own_ramp(target, steps)) or the_method.usual_ramp
         allocation = the_method.usual_allocation if allocation is None else allocation
     ramp, allocation = ramp or "cubic", allocation or "global"
     if faults.found:
         faults.check(check_ramp, ramp)
     else:
         ramp = faults.check(
-            resolve_ramp, ramp, sparsity=sparsity, start=first, end=last, total_steps=total_steps
+            resolve_ramp, ramp, sparsity=target, start=first, end=last, total_steps=total_steps
         )
     the_allocation = faults.check(resolve_allocation, allocation)
     optimizers = faults.check(_optimizers, optimizer)
@@ -116,8 +140,10 @@ def sparsify(
         keep_dense=keep_dense,
         layer_sparsity=layer_sparsity,
     )
+    if isinstance(the_method, GroupMethod) and layers is not None:
+        layers = faults.check(fit_groups, layers, the_method)
     faults.raise_all()
-    plan = Plan(float(sparsity), ramp, the_allocation, int(min_weights), int(total_steps))  # type: ignore[arg-type]
+    plan = Plan(target, ramp, the_allocation, int(min_weights), int(total_steps))  # type: ignore[arg-type]
     return _attach(model, layers, optimizers, the_method, plan, from_sparse=from_sparse)
 
 

@@ -85,6 +85,7 @@ class Conductor:
         self.gradients.map_sharded(mine)
         if self._counts:
             exchange.changes.before_step(optimizer, (read_step(optimizer) or 0) + 1)
+            self.gradients.add_own(optimizer, mine, exchange.own_gradient)
         exchange.lift(mine)
         begin_step(args, kwargs)
         return args, kwargs
@@ -100,6 +101,7 @@ class Conductor:
         # Several optimizers: the others' weights follow when all have made the same number of steps. Between their
         # steps a graph may be waiting for its backward pass and must find its weights unchanged.
         together = len({read_step(o) for o in exchange.optimizers}) == 1
+        self.gradients.give_back()
         exchange.changes.give_back()
         if together and self._counts:
             exchange.changes.after_step()

@@ -16,12 +16,13 @@ from torch.optim import Optimizer
 
 from .allocations import Cut
 from .errors import WeightsReplacedError
+from .groups import FixedScales
 from .layers import Layer
 from .mask_changes import MaskChanges
-from .method import FixedMask, Method, ThresholdMethod
+from .method import FixedMask, GroupMethod, Method, ThresholdMethod
 from .plan import Plan
 from .shards import all_reduce, local
-from .store import KEYS, Store, read_step, write_step
+from .store import KEYS, Store, is_ours, read_step, write_step
 from .writing import break_ties, tied_at_cut, write_sparse
 
 __all__ = ["Exchange"]
@@ -40,6 +41,7 @@ class Exchange:
         self.optimizers = list({id(o): o for o in owners.values()}.values())
         self.had_gradient: set[str] = set()  # layers, in the step under way
         self.store = Store(owners, method.keeps)
+        self.fixed_scales = FixedScales(owners)
         self.changes = MaskChanges(self)
         self._chosen_method = method
         self._owners = owners
@@ -76,6 +78,7 @@ class Exchange:
     def forget(self) -> None:
         """Take everything of ours out of the optimizers' state."""
         for layer in self.layers:
+            self.fixed_scales.drop(layer)
             self.store.drop(layer)
         for optimizer in self.optimizers:
             write_step(optimizer, None)
@@ -129,6 +132,13 @@ class Exchange:
         mapped = self.method.raw_gradient(grad, active, self._scales.get(layer.name), self.plan.sparsity)
         return mapped.to(grad.dtype)
 
+    @torch.no_grad()
+    def own_gradient(self, layer: Layer) -> Tensor | None:
+        """Return what the method itself adds to the gradient of the raw weight in this step; None if nothing."""
+        if self.method.keeps != "raw" or self.cuts.get(layer.name) is None:
+            return None
+        return self.method.own_gradient(self.raw(layer), local(layer.parameter.detach()))
+
     # ---------------------------------------------------------------- the exchange
 
     @torch.no_grad()
@@ -163,9 +173,8 @@ class Exchange:
     def _write_thresholded(self, layers: Sequence[Layer]) -> None:
         """Write raw and sparse weights of `layers`, with cuts from the raw weights of all layers."""
         method = self.method
-        assert isinstance(method, ThresholdMethod)
-        cuts = self.plan.cuts(self.layers, [self.raw(layer) for layer in self.layers], self.step)
-        by_name = {layer.name: cut for layer, cut in zip(self.layers, cuts, strict=True)}
+        assert isinstance(method, ThresholdMethod | GroupMethod)
+        by_name = self._cuts()
         for layer in layers:
             self.cuts[layer.name] = by_name[layer.name]
             fresh = layer.name in self._in_flight
@@ -174,8 +183,9 @@ class Exchange:
                 # Without a first gradient the raw weight could not be saved: the layer stays dense until then.
                 self.cuts[layer.name] = None
             try:
+                fixed = self.fixed_scales.of(method, layer, self.raw(layer), join=self.may_join(layer))
                 self._scales[layer.name] = write_sparse(
-                    method, layer, self.cuts[layer.name], local(raw), fresh=fresh
+                    method, layer, self.cuts[layer.name], local(raw), fresh=fresh, fixed_scale=fixed
                 )
             finally:
                 self._in_flight.pop(layer.name, None)
@@ -185,9 +195,20 @@ class Exchange:
         for layer in layers:
             self.store.remember(layer, self.store.get(layer))
 
+    def _cuts(self) -> dict[str, Cut | None]:
+        """Return where each layer is cut after this step; a method with groups finds their thresholds as it writes."""
+        if isinstance(self.method, GroupMethod):
+            share = self.method.own_sparsity
+            return {
+                layer.name: Cut(0.0, zeros=round(share * layer.weights), in_groups=True)
+                for layer in self.layers
+            }
+        cuts = self.plan.cuts(self.layers, [self.raw(layer) for layer in self.layers], self.step)
+        return {layer.name: cut for layer, cut in zip(self.layers, cuts, strict=True)}
+
     def may_join(self, layer: Layer) -> bool:
         """Tell whether the optimizer has keys of its own for the layer, or needs none."""
-        has_keys = any(key not in KEYS for key in self.store.owner(layer).state.get(layer.parameter, {}))
+        has_keys = any(not is_ours(key) for key in self.store.owner(layer).state.get(layer.parameter, {}))
         return has_keys or self.store.has_joined(layer) or layer.name in self.had_gradient
 
     @torch.no_grad()
@@ -229,8 +250,10 @@ class Exchange:
         found = local(layer.parameter.detach()).clone()
         if self.method.keeps != "raw":
             return _agreed(layer, not bool(found[~local(self.store.get(layer))].any()))
-        assert isinstance(self.method, ThresholdMethod)
-        write_sparse(self.method, layer, self.cuts[layer.name], self.raw(layer), fresh=False)
+        assert isinstance(self.method, ThresholdMethod | GroupMethod)
+        raw = self.raw(layer)
+        fixed = self.fixed_scales.of(self.method, layer, raw, join=self.may_join(layer))
+        write_sparse(self.method, layer, self.cuts[layer.name], raw, fresh=False, fixed_scale=fixed)
         expected = local(layer.parameter.detach())
         differs = ~torch.isclose(found, expected, rtol=1e-3, atol=0.0) & ~tied_at_cut(
             self.cuts[layer.name], self.raw(layer)
@@ -246,6 +269,7 @@ class Exchange:
         """Take the parameters as they are now for the raw weights (or masks) of `layers`, by default of all."""
         for layer in self.layers if layers is None else layers:
             tensor = self._initial(layer)
+            self.fixed_scales.drop(layer)  # a new start
             self.store.put(layer, tensor, join=self.store.has_joined(layer))
             self.store.remember(layer, tensor)
 
@@ -271,6 +295,7 @@ class Exchange:
         self.method = FixedMask() if saved == {"mask"} else self._chosen_method
         if self.method.keeps == "mask":
             for layer in self.layers:
+                self.fixed_scales.drop(layer)
                 for key in saved - {"mask"}:
                     self.store.drop(layer, key)  # keep_mask goes on from the sparse weights
         if self.store.key != self.method.keeps:
@@ -286,6 +311,7 @@ class Exchange:
         masks = {x.name: x.parameter.detach() != 0 if is_raw else self.store.get(x) for x in self.layers}
         joined = {layer.name: self.store.has_joined(layer) for layer in self.layers}
         for layer in self.layers:
+            self.fixed_scales.drop(layer)
             self.store.drop(layer)
         self.method = FixedMask()
         self.store = Store(self._owners, self.method.keeps)

@@ -3,11 +3,15 @@
 A tensor hook on the parameter does it, so that clipping, accumulation and data-parallel averaging see the gradient that
 will be applied. `fully_shard` never calls such hooks: there the map is applied by an explicit call before clipping or,
 failing that, right before the optimizer's step.
+
+What a method adds to the gradient by itself comes then as well, once per step: the optimizer sees it, as it sees weight
+decay, and the user gets back what was there before.
 """
 
 from collections.abc import Callable, Sequence
 
 from torch import Tensor
+from torch.optim import Optimizer
 from torch.utils.hooks import RemovableHandle
 
 from .layers import Layer
@@ -25,6 +29,9 @@ class Gradients:
         self._handles: list[RemovableHandle] = []
         self._is_active = False
         self._done: set[str] = set()  # sharded layers whose gradients are mapped already
+        self._set_aside: list[
+            tuple[Tensor, Tensor, Tensor]
+        ] = []  # parameter, its gradient, what it has instead
 
     def hang(self, *, active: bool) -> None:
         """Hang the tensor hooks anew; not `active` means that gradients stay as they are."""
@@ -63,3 +70,25 @@ class Gradients:
     def expect_new(self, layers: Sequence[Layer]) -> None:
         """Note that the step of `layers` is over: their next gradients are new ones."""
         self._done -= {layer.name for layer in layers}
+
+    def add_own(
+        self, optimizer: Optimizer, layers: Sequence[Layer], own: Callable[[Layer], Tensor | None]
+    ) -> None:
+        """Add the method's own part to the gradients that the optimizer is about to see."""
+        self.give_back()  # after a step that an exception ended
+        loss_scale = getattr(optimizer, "grad_scale", None)  # of gradients that a fused step will unscale
+        for layer in layers:
+            grad, part = layer.parameter.grad, own(layer)
+            if grad is None or part is None:
+                continue
+            total = grad.clone()
+            local(total).add_(part if loss_scale is None else part * loss_scale)
+            self._set_aside.append((layer.parameter, grad, total))
+            layer.parameter.grad = total
+
+    def give_back(self) -> None:
+        """Undo `add_own`."""
+        for parameter, grad, total in self._set_aside:
+            if parameter.grad is total:
+                parameter.grad = grad
+        self._set_aside = []

@@ -34,6 +34,7 @@ class Layer:
     filters: Filters
     shards: Shards
     sparsity: float | None = None  # a sparsity of its own, outside the common budget
+    inputs: int | None = None  # the axis along which the inputs of a filter lie, where there is one
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -162,7 +163,8 @@ def find_layers(
                 f"exclude it, or give it to fully_shard as one of its ignored_params"
             )
         fixed = next((own[p] for p in own if p in hits), None)
-        covered.append(Layer(name, parameter, type(module).__name__, filters, shards, fixed))
+        kind = type(module).__name__
+        covered.append(Layer(name, parameter, kind, filters, shards, fixed, _inputs(module)))
 
     if unused:
         raise LookupError(_unmatched(unused, [name for _, places in weights for name, _ in places]))
@@ -266,6 +268,14 @@ def _filters(module: nn.Module) -> Filters:
     if _is_hugging_face_conv1d(module):
         return Filters(axis=1)
     return Filters()
+
+
+def _inputs(module: nn.Module) -> int | None:
+    if isinstance(module, _TRANSPOSED) or _is_hugging_face_conv1d(module):
+        return 0
+    if isinstance(module, nn.Bilinear):
+        return None  # every output has two of them
+    return 1 if isinstance(module, (*_PLAIN, nn.MultiheadAttention)) else None
 
 
 def _shape(parameter: nn.Parameter) -> tuple[int, ...]:

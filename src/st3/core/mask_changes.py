@@ -2,7 +2,8 @@
 
 before a step   in which masks change by gradient: the dense gradients are set aside; the optimizer gets those of
                 active weights or, where the change replaces the step, none
-after a step    the method chooses; what was zeroed or has grown loses its momentum
+after a step    the method chooses; what was zeroed or has grown loses its momentum, and all weights do where the
+                method begins anew
 """
 
 from collections.abc import Mapping, Sequence
@@ -15,7 +16,7 @@ from torch.optim import Optimizer
 from .masks import MaskView, Moment
 from .method import MaskMethod
 from .shards import local
-from .store import KEYS
+from .store import is_ours
 
 if TYPE_CHECKING:
     from .exchange import Exchange
@@ -89,6 +90,9 @@ class MaskChanges:
         views = self._views(gradients)
         if not method.grows or all(view.gradient is not None for view in views):
             self._set(method.next_masks(views, moment))
+            if method.restarts(moment):
+                for optimizer in self._exchange.optimizers:
+                    _restart(optimizer)
 
     def _moment(self, step: int) -> Moment:
         return self._exchange.plan.moment(self._exchange.layers, step)
@@ -113,5 +117,15 @@ class MaskChanges:
 def _clear_momentum(optimizer: Optimizer, layer: "Layer", stayed: Tensor) -> None:
     """Set what the optimizer remembers of weights that have not `stayed` active to 0."""
     for key, value in optimizer.state.get(layer.parameter, {}).items():
-        if key not in KEYS and isinstance(value, Tensor) and value.shape == layer.parameter.shape:
+        if not is_ours(key) and isinstance(value, Tensor) and value.shape == layer.parameter.shape:
             local(value).masked_fill_(~stayed, 0.0)
+
+
+def _restart(optimizer: Optimizer) -> None:
+    """Set everything that the optimizer remembers of its weights to 0, as it was before the first step."""
+    for parameter, state in optimizer.state.items():
+        for key, value in state.items():
+            if is_ours(key) or not isinstance(value, Tensor):
+                continue
+            if value.shape == parameter.shape or key == "step":  # Adam's count, which corrects for its zeros
+                local(value).zero_()

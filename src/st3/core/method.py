@@ -6,7 +6,9 @@
 A method is a frozen object that holds its settings and no state. What it remembers per weight lies in the optimizer's
 state under the key `keeps`: the raw weight or, where zeroed weights are exactly 0, only the mask ("mask" if it is
 fixed, "active" if it changes). The exchange (exchange.py) calls the equations, at moments that the conductor chooses;
-thresholds come from the plan (plan.py).
+thresholds come from the plan (plan.py), masks of N:M groups from the groups (groups.py).
+
+What goes together with a method is declared here and checked in choices.py.
 """
 
 from abc import ABC, abstractmethod
@@ -20,9 +22,10 @@ from torch import Tensor
 from ..registry import Registry
 from .masks import MaskView, Moment
 from .operators import hard
+from .ramps import Ramp
 from .selection import Scalar
 
-__all__ = ["METHODS", "FixedMask", "HardThreshold", "MaskMethod", "Method", "ThresholdMethod"]
+__all__ = ["METHODS", "FixedMask", "GroupMethod", "HardThreshold", "MaskMethod", "Method", "ThresholdMethod"]
 
 
 class Method(ABC):
@@ -31,7 +34,21 @@ class Method(ABC):
     keeps: ClassVar[Literal["raw", "mask", "active"]]
     usual_allocation: ClassVar[str] = "global"  # what it takes if nothing is said
     usual_ramp: ClassVar[str] = "cubic"
+    usual_start: ClassVar[float] = 5 / 160  # of the ramp, as a part of the run
+    usual_end: ClassVar[float] = 0.5
     only_ramps: ClassVar[tuple[str, ...]] = ()  # the ramps that make sense for it; empty: any
+    only_allocations: ClassVar[tuple[str, ...]] = ()  # likewise
+    why_only_ramps: ClassVar[str] = "keeps one sparsity from the first step to the last"
+    why_only_allocations: ClassVar[str] = ""
+
+    @property
+    def own_sparsity(self) -> float | None:
+        """The target, where the settings of the method imply it."""
+        return None
+
+    def own_ramp(self, sparsity: float, total_steps: int) -> Ramp | None:
+        """Return the ramp, where its times are settings of the method."""
+        return None
 
     def is_straight_through(self, sparsity: float) -> bool:
         """Tell whether the raw weight's gradient is the sparse weight's, unchanged, for this target sparsity."""
@@ -44,6 +61,10 @@ class Method(ABC):
         clipping, accumulation and data-parallel averaging see the gradient that will be applied.
         """
         return grad
+
+    def own_gradient(self, raw: Tensor, sparse: Tensor) -> Tensor | None:
+        """Return what the method adds to dL/draw by itself, as weight decay does: once per step, after clipping."""
+        return None
 
 
 class ThresholdMethod(Method):
@@ -74,12 +95,49 @@ class HardThreshold(ThresholdMethod):
         return None
 
 
+class GroupMethod(Method):
+    """All raw weights live; of every group of m along the inputs, n are active (SR-STE, S-STE).
+
+    Tensors come in groups: their last axis is the group.
+    """
+
+    keeps: ClassVar[Literal["raw", "mask", "active"]] = "raw"
+    usual_allocation: ClassVar[str] = "uniform"
+    only_allocations: ClassVar[tuple[str, ...]] = ("uniform",)
+    why_only_allocations: ClassVar[str] = "keeps n of every m weights in every layer"
+    usual_ramp: ClassVar[str] = "constant"
+    only_ramps: ClassVar[tuple[str, ...]] = ("constant",)
+    has_scale: ClassVar[bool] = False  # one factor for the whole weight, fixed from the start
+    n: int
+    m: int
+
+    def __post_init__(self) -> None:
+        if not 0 < self.n < self.m:
+            raise ValueError(
+                f"of every m weights n stay: n must be at least 1 and below m, got {self.n}:{self.m}"
+            )
+
+    @final
+    @property
+    def own_sparsity(self) -> float:
+        return 1.0 - self.n / self.m
+
+    @abstractmethod
+    def sparse_weight(self, raw: Tensor, active: Tensor, out: Tensor) -> None:
+        """Write the sparse weight of `raw` into `out`; `active` is the mask of the n largest of every group."""
+
+    def first_scale(self, raw: Tensor, sparse: Tensor, total: Callable[[Tensor], Tensor]) -> Tensor:
+        """Return that factor, if it `has_scale`, from the first weights; `total` sums over the whole weight."""
+        return raw.new_ones(())
+
+
 class MaskMethod(Method):
     """Zeroed weights are exactly 0 and get no gradient; now and then the masks change (GMP, RigL, GraNet, ...)."""
 
     keeps: ClassVar[Literal["raw", "mask", "active"]] = "active"
     grows: ClassVar[bool] = False  # needs the gradients of zeroed weights whenever the masks change
     replaces_step: ClassVar[bool] = False  # the optimizer does nothing in a step that changes the masks
+    restores: ClassVar[bool] = False  # all weights, when the ramp falls back to 0
 
     @abstractmethod
     def is_due(self, moment: Moment) -> bool:
@@ -88,6 +146,10 @@ class MaskMethod(Method):
     @abstractmethod
     def next_masks(self, views: Sequence[MaskView], moment: Moment) -> Sequence[Tensor]:
         """Return the new mask of every layer, from weights (0 where zeroed), masks and, if it `grows`, gradients."""
+
+    def restarts(self, moment: Moment) -> bool:
+        """Tell whether the optimizer's momentum is forgotten with the change of this step, of all its weights."""
+        return False
 
     def first_masks(self, views: Sequence[MaskView], moment: Moment) -> Sequence[Tensor]:
         """Return the masks to begin with: the largest weights, as many as the ramp leaves at step 0."""

@@ -12,7 +12,7 @@ from numbers import Integral, Real
 
 from ..registry import Registry
 
-__all__ = ["RAMPS", "Constant", "Cubic", "Linear", "Ramp", "check_ramp", "resolve_ramp", "step_of"]
+__all__ = ["RAMPS", "Constant", "Cubic", "Linear", "Phases", "Ramp", "check_ramp", "resolve_ramp", "step_of"]
 
 Ramp = Callable[[int], float]
 RAMPS: Registry[Callable[[float, int, int], Ramp]] = Registry("ramp")
@@ -68,6 +68,40 @@ class Constant:
 
     def __call__(self, step: int) -> float:
         return self.final if step >= self.start else 0.0
+
+
+@RAMPS.register("phases")
+@dataclass(frozen=True)
+class Phases:
+    """Dense and sparse in turn (AC/DC): dense up to `start`, `rounds` of a sparse and a dense phase, sparse from `end`.
+
+    All phases between `start` and `end` are equally long but the last dense one, which is `rest` times as long. The
+    defaults are AC/DC's for ImageNet: 10 of 100 epochs dense, then 5 and 5 in turn, dense from 75 on, sparse from 85.
+
+    >>> ramp = Phases(final=0.9, start=10, end=85)
+    >>> [ramp(epoch) for epoch in (0, 10, 14, 15, 20, 70, 75, 84, 85, 100)]
+    [0.0, 0.9, 0.9, 0.0, 0.9, 0.9, 0.0, 0.0, 0.9, 0.9]
+    """
+
+    final: float
+    start: int
+    end: int
+    rounds: int = 7
+    rest: int = 2
+
+    def __post_init__(self) -> None:
+        for name, number in (("rounds", self.rounds), ("rest", self.rest)):
+            if number < 1:
+                raise ValueError(f"{name} must be at least 1, got {number}")
+
+    def __call__(self, step: int) -> float:
+        if step < self.start:
+            return 0.0
+        if step >= self.end:
+            return self.final
+        phases = 2 * self.rounds - 1 + self.rest
+        phase = (step - self.start) * phases // (self.end - self.start)
+        return self.final if phase % 2 == 0 and phase < 2 * self.rounds else 0.0
 
 
 def _progress(step: int, start: int, end: int) -> float:

@@ -50,7 +50,7 @@ def build_report(
                 zeros=found.zeros,
                 target=_target(layer, cut) if is_final else layer.sparsity,
                 in_budget=layer.sparsity is None,
-                threshold=None if cut is None else float(cut.threshold),
+                threshold=None if cut is None or cut.in_groups else float(cut.threshold),
                 empty_filters=found.empty_filters,
                 filters=found.filters,
                 macs=None if macs is None else macs.of(layer.parameter),

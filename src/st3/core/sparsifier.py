@@ -12,9 +12,10 @@ from ..measure import Report
 from .allocations import Allocation
 from .conductor import Conductor
 from .errors import TargetMissedError
+from .groups import in_groups, n_largest
 from .inspection import CollapseWatch, count_all, require_numbers
 from .layers import Layers, named_weights
-from .method import FixedMask, HardThreshold, Method
+from .method import FixedMask, GroupMethod, HardThreshold, Method
 from .ramps import Ramp
 from .reporting import build_report
 from .selection import quota
@@ -98,7 +99,7 @@ class Sparsifier:
 
     @property
     def thresholds(self) -> dict[str, float]:
-        """The threshold of each layer at the last step; 0 where a layer is dense."""
+        """The threshold of each layer at the last step; 0 where a layer is dense, or every N:M group has its own."""
         return {layer.name: self._exchange.threshold(layer) for layer in self.layers}
 
     def report(self, example_input: Any = None) -> Report:
@@ -202,6 +203,10 @@ class Sparsifier:
         if self._exchange.method.keeps != "raw":
             for layer, twin in zip(self.layers, twins, strict=True):
                 local(twin.parameter).masked_fill_(local(layer.parameter) == 0, 0.0)
+        elif isinstance(method := self._exchange.method, GroupMethod):
+            for twin, raw in zip(twins, raws, strict=True):
+                groups = in_groups(raw, twin, method.m)
+                in_groups(local(twin.parameter), twin, method.m).mul_(n_largest(groups.abs(), method.n))
         else:
             cuts = self._exchange.plan.cuts(twins, raws, self.step)
             for twin, raw, cut in zip(twins, raws, cuts, strict=True):

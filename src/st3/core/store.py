@@ -18,10 +18,16 @@ from .errors import CheckpointError
 from .layers import Layer
 from .shards import local
 
-__all__ = ["KEYS", "STEP_KEY", "Store", "check_loadable", "check_state", "read_step", "write_step"]
+__all__ = ["KEYS", "STEP_KEY", "Store", "check_loadable", "check_state", "is_ours", "read_step", "write_step"]
 
 STEP_KEY = "st3_step"
-KEYS = ("raw", "mask", "active")
+KEYS = ("raw", "mask", "active")  # one of them per weight
+BESIDE = ("scale",)  # a factor for the whole weight, beside its raw weight
+
+
+def is_ours(key: str) -> bool:
+    """Tell whether a key of an optimizer's state was put there by us."""
+    return key in KEYS or key in BESIDE
 
 
 def read_step(optimizer: Optimizer) -> int | None:
@@ -49,7 +55,7 @@ class _Seen:
 
 
 class Store:
-    """One tensor per layer under `key`: the raw weight or a mask."""
+    """One tensor per layer under `key`: the raw weight, a mask or a factor."""
 
     def __init__(self, owners: Mapping[str, Optimizer], key: str) -> None:
         self.key = key
@@ -87,7 +93,7 @@ class Store:
                 f"that was saved with st3, or call sparsify again"
             )
         parameter = layer.parameter
-        wanted = parameter.dtype if self.key == "raw" else torch.bool
+        wanted = torch.bool if self.key in ("mask", "active") else parameter.dtype
         if tensor.device != parameter.device or tensor.dtype != wanted:
             tensor = tensor.to(device=parameter.device, dtype=wanted)
             self.put(layer, tensor, join=self.has_joined(layer))

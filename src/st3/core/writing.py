@@ -11,8 +11,9 @@ import torch
 from torch import Tensor
 
 from .allocations import Cut
+from .groups import write_groups
 from .layers import Layer
-from .method import ThresholdMethod
+from .method import GroupMethod, ThresholdMethod
 from .selection import Scalar
 from .shards import local
 
@@ -26,12 +27,19 @@ _BELOW = (
 
 
 def write_sparse(
-    method: ThresholdMethod, layer: Layer, cut: Cut | None, raw: Tensor, *, fresh: bool
+    method: ThresholdMethod | GroupMethod,
+    layer: Layer,
+    cut: Cut | None,
+    raw: Tensor,
+    *,
+    fresh: bool,
+    fixed_scale: Tensor | None = None,
 ) -> Tensor | None:
     """Write the sparse weight of `raw` into the layer's parameter; return the method's factor per filter.
 
     `fresh` says that the parameter holds the raw weight just updated: it is copied into `raw` on the way. Should
-    anything interrupt this, `raw` is complete all the same.
+    anything interrupt this, `raw` is complete all the same. `fixed_scale` is a factor for the whole weight, which a
+    group method may have.
     """
     sparse = local(layer.parameter.detach())
     pieces = _pieces(sparse, layer)
@@ -42,10 +50,13 @@ def write_sparse(
             if fresh:
                 source.copy_(target)
                 copied = end
-            if cut is not None:
+            if cut is None:
+                if not fresh:
+                    target.copy_(source)
+            elif isinstance(method, GroupMethod):
+                write_groups(method, layer, source, target, fixed_scale)
+            else:
                 scales.append(_write_piece(method, layer, cut, source, target))
-            elif not fresh:
-                target.copy_(source)
     except BaseException:
         if fresh:
             raw[copied:].copy_(sparse[copied:])

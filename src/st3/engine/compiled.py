@@ -9,6 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils._pytree import TreeSpec, tree_flatten, tree_unflatten
 
+from ..core.layers import unwrap
 from .capture import capture
 from .carried import carried
 from .checks import arguments, check_input, check_model, describe
@@ -39,7 +40,7 @@ def compile(
     >>> torch.allclose(fast(x), model(x), atol=1e-6)
     True
     """
-    model = getattr(model, "_orig_mod", model)  # what torch.compile has wrapped
+    model = unwrap(model)
     check_model(model)
     if threads is not None and (not isinstance(threads, int) or threads < 1):
         raise ValueError(f"threads must be a whole number of at least 1, got {threads!r}")

@@ -7,13 +7,14 @@ from typing import Any, Literal, Union, get_args, get_origin
 
 from pydantic import TypeAdapter, ValidationError
 
-from ..core.method import METHODS
+from ..core.method import METHODS, Method
 from ..registry import closest
 
 __all__ = [
     "argument_faults",
     "handed_over",
     "method_faults",
+    "method_of",
     "missing_arguments",
     "takes_classes",
     "value_faults",
@@ -68,6 +69,13 @@ def method_faults(name: str, arguments: Mapping[str, Any]) -> list[str]:
     except (ValueError, TypeError) as error:
         return [f"{what}: {error}"]
     return []
+
+
+def method_of(name: str, arguments: Mapping[str, Any]) -> Method | None:
+    """Return the method with its arguments; None where `method_faults` would find something."""
+    if name not in METHODS or method_faults(name, arguments):
+        return None
+    return METHODS[name](**arguments)
 
 
 def handed_over(

@@ -112,20 +112,27 @@ def build_sparsifier(
         return None
     ends = {"first": FIRST, "last": LAST}
     method = build_method(sparse)
-    return sparsify(
+    start = end = None  # a method that has a ramp of its own says when
+    if not method.only_ramps:
+        start, end = (round(at * steps_per_epoch) for at in (recipe.ramp.start, recipe.ramp.end))
+    sparsifier = sparsify(
         model,
         optimizer,
         sparsity=sparse.sparsity,
         total_steps=recipe.epochs * steps_per_epoch,
-        start=round(recipe.ramp.start * steps_per_epoch),
-        end=round(recipe.ramp.end * steps_per_epoch),
+        start=start,
+        end=end,
         method=method,
         allocation=sparse.allocation,
         ramp=None if sparse.ramp == method.usual_ramp else sparse.ramp,  # its own begins when the method says
         exclude=list(sparse.exclude),
         keep_dense=[ends.get(name, name) for name in sparse.keep_dense],
         min_weights=sparse.min_weights,
+        from_sparse=bool(spec.cycle),  # the cycle before has left zeros
     )
+    if spec.cycle and method.keeps == "active":
+        sparsifier.freeze()  # what the cycle began without stays away: no step needs to look again
+    return sparsifier
 
 
 def build_method(spec: SparseSpec) -> Method:

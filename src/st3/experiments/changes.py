@@ -7,7 +7,7 @@ from ..registry import closest
 from ..training.recipe import Recipe
 from ..training.sections import SettingsError, change
 
-__all__ = ["full_keys", "make_changes"]
+__all__ = ["full_keys", "make_changes", "without_cycles"]
 
 
 def full_keys(changes: Mapping[str, Any], sections: Iterable[str], faults: list[str]) -> dict[str, Any]:
@@ -31,6 +31,13 @@ def make_changes(values: dict[str, Any], changes: Mapping[str, Any], faults: lis
             change(values, key, value)
         except SettingsError as error:
             faults += error.faults
+
+
+def without_cycles(changes: Mapping[str, Any], faults: list[str]) -> dict[str, Any]:
+    """Return the changes without those of cycles, each of which is a fault in a run that has only one."""
+    of_cycles = [key for key in changes if key.partition(".")[0] == "cycles"]
+    faults += [f"{key} is for training in cycles: add --protocol lrr or --cycles N" for key in of_cycles]
+    return {key: value for key, value in changes.items() if key not in of_cycles}
 
 
 def _unknown(key: str, known: list[str]) -> str:

@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from ..core import choices
 from ..core.allocations import ALLOCATIONS
 from ..core.method import METHODS
 from ..core.ramps import RAMPS
@@ -10,7 +11,8 @@ from ..data import DATASETS
 from ..data.digits import needless
 from ..models import MODELS
 from ..registry import Registry
-from .arguments import argument_faults, method_faults, value_faults
+from .arguments import argument_faults, method_faults, method_of, value_faults
+from .cycles import cycle_faults
 from .own_function import name_fault
 
 if TYPE_CHECKING:
@@ -57,12 +59,16 @@ def contradictions(spec: "Spec") -> list[str]:
         faults.append(f"method 'dense' with sparsity {spec.sparse.sparsity:g}: leave one of them out")
     if spec.sparse.is_dense and spec.dense_twin:
         faults.append("method 'dense' needs no dense twin")
-    if not spec.sparse.is_dense and spec.sparse.method in METHODS:
-        ramps = METHODS[spec.sparse.method]().only_ramps
-        if ramps and spec.sparse.ramp not in ramps:
-            faults.append(
-                f"method {spec.sparse.method!r} keeps one sparsity all along: no ramp {spec.sparse.ramp!r}"
-            )
+    faults += cycle_faults(spec)
+    sparse = spec.sparse
+    if not sparse.is_dense and (method := method_of(sparse.method, sparse.arguments)) is not None:
+        faults += choices.contradictions(
+            method,
+            sparsity=sparse.sparsity,
+            allocation=sparse.allocation,
+            ramp=sparse.ramp,
+            has_floor=sparse.min_weights > 0,
+        )
     if spec.machine.precision == "float16" and spec.machine.device == "cpu":
         faults.append("precision float16 needs a CUDA device; on a CPU use bfloat16")
     if spec.data.name == "digits" and (fault := needless(spec.data.dir, spec.data.download)):

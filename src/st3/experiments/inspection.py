@@ -1,20 +1,22 @@
 """What is in a stored model: zeros, multiply-adds and bytes, layer by layer."""
 
-import zlib
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import torch
-from torch import Tensor
 
 from ..core.reporting import report
+from ..files.fit import shape_text
+from ..files.size import SparseSize, count_zeros
+from ..files.sparse import sparse_size
+from ..files.weights import WeightsError
 from ..measure import Report
 from ..training.sections import SettingsError
-from .build import build_model
 from .messages import passed_on
+from .rebuilt import rebuild
 from .spec import ModelSpec
-from .stored_model import StoredModel, load_into, read_stored_model
+from .stored_model import StoredModel, read_stored_model
 
 __all__ = ["Inspection", "TensorRow", "inspect_stored"]
 
@@ -39,7 +41,10 @@ class Inspection:
     report: Report | None  # None: the model cannot be built
     dense_bytes: int  # of all tensors, each number stored
     file_bytes: int
-    compressed_bytes: int  # of the whole file, zlib
+    is_sparse: bool  # whether it is a sparse file
+    sparse: (
+        SparseSize | None
+    )  # of the sparse file, if this is none; None: it has tensors that no such file holds
     about: dict[str, Any]
 
     def to_dict(self) -> dict[str, Any]:
@@ -49,7 +54,8 @@ class Inspection:
             "model": self.model,
             "dense_bytes": self.dense_bytes,
             "file_bytes": self.file_bytes,
-            "compressed_bytes": self.compressed_bytes,
+            "is_sparse": self.is_sparse,
+            "sparse": None if self.sparse is None else self.sparse.to_dict(),
             "tensors": [
                 {"name": row.name, "shape": list(row.shape), "numbers": row.numbers, "zeros": row.zeros}
                 for row in self.tensors
@@ -70,62 +76,38 @@ def inspect_stored(
     stored = read_stored_model(Path(path))
     made_by = ModelSpec(name=model) if model else stored.model
     shape = input_shape or stored.shape
-    content = stored.path.read_bytes()
     return Inspection(
         path=stored.path,
         model=None if made_by is None else made_by.name,
         tensors=tuple(
-            TensorRow(name, tuple(tensor.shape), tensor.numel(), _zeros(tensor))
+            TensorRow(name, tuple(tensor.shape), tensor.numel(), count_zeros(tensor))
             for name, tensor in stored.weights.items()
         ),
         report=None if made_by is None else _report(stored, made_by, shape),
         dense_bytes=sum(tensor.numel() * tensor.element_size() for tensor in stored.weights.values()),
-        file_bytes=len(content),
-        compressed_bytes=len(zlib.compress(content, 6)),
+        file_bytes=stored.path.stat().st_size,
+        is_sparse=stored.is_sparse,
+        sparse=_sparse_size(stored),
         about=stored.about,
     )
 
 
 def _report(stored: StoredModel, made_by: ModelSpec, shape: tuple[int, int, int] | None) -> Report:
-    about = stored.about.get("model", {})
-    channels = about.get("channels") or (shape[0] if shape else 3)
-    if shape is not None and shape[0] != channels:
-        raise SettingsError(
-            "--input",
-            [
-                f"{_text(shape)} has {shape[0]} channels, but the model in {stored.path} takes pictures of {channels}"
-            ],
-        )
-    classes = about.get("classes") or _classes(stored, made_by, channels)
-    network = load_into(build_model(made_by, classes, channels), stored, made_by.name)
+    network = rebuild(stored, made_by, shape)
     if shape is None:
         return report(network, include=stored.layers)
     try:
         return report(network, torch.zeros(1, *shape), include=stored.layers)
     except RuntimeError as error:
         raise SettingsError(
-            "--input", [f"{made_by.name!r} cannot take a picture of {_text(shape)}: {passed_on(error)}"]
+            "--input", [f"{made_by.name!r} cannot take a picture of {shape_text(shape)}: {passed_on(error)}"]
         ) from error
 
 
-def _text(shape: tuple[int, ...]) -> str:
-    return "x".join(map(str, shape))
-
-
-def _classes(stored: StoredModel, made_by: ModelSpec, channels: int) -> int:
-    """Return for how many classes the weights are: what the rows say that differ from a model for ten."""
-    guess = 10
-    rows = {
-        stored.weights[name].shape[0]
-        for name, tensor in build_model(made_by, guess, channels).state_dict().items()
-        if name in stored.weights and tensor.dim() and stored.weights[name].dim() == tensor.dim()
-        and stored.weights[name].shape != tensor.shape and stored.weights[name].shape[1:] == tensor.shape[1:]
-    }  # fmt: skip
-    return rows.pop() if len(rows) == 1 else guess
-
-
-def _zeros(tensor: Tensor) -> int:
+def _sparse_size(stored: StoredModel) -> SparseSize | None:
+    if stored.is_sparse:  # perhaps with rounded values, whose bound these weights do not tell
+        return None
     try:
-        return tensor.numel() - int(torch.count_nonzero(tensor))
-    except RuntimeError:  # torch cannot count in some of its types, such as eight-bit floats
-        return tensor.numel() - int(torch.count_nonzero(tensor.double()))
+        return sparse_size(stored.weights, metadata=stored.about)
+    except WeightsError:  # types that safetensors does not have
+        return None

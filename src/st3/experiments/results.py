@@ -4,13 +4,16 @@ RUN/spec.json      everything that determines the run
 RUN/epochs.jsonl   one line per finished epoch; steps.jsonl and layers.jsonl likewise
 RUN/summary.json   the result, once the run is finished
 RUN/dense/         a folder of the same kind: the dense twin, if one was trained
+RUN/cycle-NN/      likewise, in a run of several cycles; its own epochs are then theirs, one after the other
 """
 
 import json
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
+
+from .cycles import PRUNE, cycle_folder, cycle_sparsities
 
 __all__ = ["ResultsError", "Run"]
 
@@ -33,6 +36,7 @@ class Run:
     summary: Record | None  # None: not finished
     versions: Record
     dense: "Run | None" = None  # the dense twin
+    cycles: "tuple[Run, ...]" = ()  # those begun so far, if it is a run in cycles
 
     @classmethod
     def open(cls, path: str | os.PathLike[str]) -> "Run":
@@ -40,7 +44,8 @@ class Run:
         folder = Path(path)
         _require_run(folder)
         twin = folder / "dense"
-        return _read(folder, _read(twin, None) if (twin / "spec.json").is_file() else None)
+        run = _read(folder, _read(twin, None) if (twin / "spec.json").is_file() else None)
+        return _joined(run) if run.is_in_cycles else run
 
     @property
     def is_finished(self) -> bool:
@@ -67,8 +72,21 @@ class Run:
         return float(asked) if self.method is not None and asked is not None else None
 
     @property
+    def is_in_cycles(self) -> bool:
+        """Whether the run consists of cycles (and is not one of them)."""
+        return isinstance(self.spec.get("cycles"), dict) and self.spec.get("cycle") is None
+
+    @property
+    def planned_cycles(self) -> int:
+        if not self.is_in_cycles or self.target is None:
+            return 1
+        return len(cycle_sparsities(self.target, float(self.spec["cycles"].get("prune", PRUNE))))
+
+    @property
     def planned_epochs(self) -> int | None:
-        return _section(self.spec, "recipe").get("epochs")
+        """Of all cycles together."""
+        epochs = _section(self.spec, "recipe").get("epochs")
+        return None if epochs is None else int(epochs) * self.planned_cycles
 
     @property
     def best(self) -> Record | None:
@@ -104,6 +122,31 @@ def _read(folder: Path, dense: Run | None) -> Run:
         versions=_read_json(folder / "versions.json") or {},
         dense=dense,
     )
+
+
+def _joined(run: Run) -> Run:
+    """Return the run in cycles with their records as its own, as if it were one long training."""
+    begun: list[Run] = []
+    while (run.path / cycle_folder(len(begun)) / "spec.json").is_file():
+        begun.append(_read(run.path / cycle_folder(len(begun)), None))
+    epochs: list[Record] = []
+    steps: list[Record] = []
+    layers: list[Record] = []
+    for cycle in begun:
+        last = epochs[-1] if epochs else {}
+        before = {key: last.get(key) or 0 for key in ("epoch", "step", "seconds")}
+        epochs += _later(cycle.epochs, before)
+        steps += _later(cycle.steps, before)
+        layers += _later(cycle.layers, before)
+    versions = begun[-1].versions if begun else {}
+    return replace(run, epochs=epochs, steps=steps, layers=layers, versions=versions, cycles=tuple(begun))
+
+
+def _later(records: list[Record], before: Record) -> list[Record]:
+    return [
+        record | {key: record[key] + start for key, start in before.items() if key in record}
+        for record in records
+    ]
 
 
 def _read_json(path: Path) -> Record | None:

@@ -6,7 +6,6 @@ import hashlib
 import json
 import os
 import signal
-import zlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -19,18 +18,24 @@ from ..core.errors import TargetMissedError
 from ..core.reporting import report
 from ..core.selection import quota
 from ..data import Batches, Pictures, Splits
+from ..data.seeds import generator_for
+from ..files.sparse import save_sparse
 from ..files.weights import read_weights, write_weights
 from ..training.cpu import keep_freed_memory
 from ..training.evaluate import evaluate
-from ..training.job import Job, Progress
+from ..training.job import BatchSource, Job, Progress
+from ..training.later_epochs import LaterEpochs
 from ..training.listener import Listener
 from ..training.loop import fit
 from ..training.optimizer import build_optimizer
 from ..training.process import Process, joined
 from ..training.records import Records, write_json
+from ..training.sections import SettingsError
 from ..training.snapshots import Snapshots
 from ..training.stop import StopWish
 from .build import build_model, build_sparsifier, build_splits, check_scores, wrap
+from .cycle_runs import RAW, carried, summed_up
+from .cycles import cycle_faults, cycle_folder
 from .folder import check, claimed, finished_summary, write_spec
 from .spec import ModelSpec, Spec
 from .versions import record_versions
@@ -61,6 +66,8 @@ def train(
     this; the first one writes. `keep` checkpoints stay, one per epoch and every so many `minutes` within an epoch.
     """
     folder = Path(folder)
+    if spec.cycle is not None:
+        raise SettingsError(str(folder), cycle_faults(spec))
     with joined(spec.machine.device) as process, _lost_processes_named(process):
         _check_device(spec, process)
         if model is not None and ":" not in spec.model.name:  # what the spec names is not what is trained
@@ -72,9 +79,11 @@ def train(
         if model is None:
             model = build_model(spec.model, len(splits.classes), splits.shape[0])
         check_scores(model, spec.model.name, splits)
-        _rehearse(spec, model, splits)
+        _rehearse(spec if spec.cycles is None else spec.each_cycle()[-1], model, splits)
         with claimed(spec, folder, resume, process), StopWish() as wish:
             around = _Around(process, splits, listeners, keep, minutes, wish)
+            if spec.cycles is not None:
+                return _run_cycles(spec, folder, model, around)
             if spec.dense_twin:
                 _run(spec.twin(), folder / "dense", copy.deepcopy(model), around)
             return _run(spec, folder, model, around)
@@ -111,6 +120,27 @@ class _Around:
     wish: StopWish
 
 
+def _run_cycles(spec: Spec, folder: Path, model: nn.Module, around: _Around) -> dict[str, Any]:
+    """Train one cycle after the other, each in a folder of its own, and sum them up."""
+    process, specs, summaries = around.process, spec.each_cycle(), []
+    if done := process.share(finished_summary(folder)):
+        if process.is_first:
+            _write_pages(folder, anew=False)
+        return dict(done)
+    for number, cycle in enumerate(specs):
+        place = folder / cycle_folder(number)
+        if process.is_first and finished_summary(place) is None:
+            for listener in around.listeners:
+                listener.on_cycle(number, len(specs), cycle.sparse.sparsity)
+        summaries.append(_run(cycle, place, carried(model, folder, number), around))
+    summary = summed_up(summaries)
+    if process.is_first:
+        write_json(folder / "summary.json", summary)
+        _write_pages(folder, anew=True)
+    process.wait()
+    return summary
+
+
 def _run(spec: Spec, folder: Path, model: nn.Module, around: _Around) -> dict[str, Any]:
     """Train the model into its folder, unless that is done already."""
     process, splits = around.process, around.splits
@@ -122,7 +152,7 @@ def _run(spec: Spec, folder: Path, model: nn.Module, around: _Around) -> dict[st
         write_spec(spec, folder)
     _settle(spec)
     plain = copy.deepcopy(model)
-    torch.manual_seed(spec.seeds.init + process.rank)  # dropout differs between the processes
+    torch.manual_seed(_dropout_seed(spec, process))
 
     job = _job(spec, wrap(model, spec, process), splits, process)
     progress, snapshots = Progress(), _snapshots(spec, job, folder, around)
@@ -135,6 +165,7 @@ def _run(spec: Spec, folder: Path, model: nn.Module, around: _Around) -> dict[st
         listener.on_begin(job.sparsifier is None, progress.step(len(job.train)), progress.epoch)
     fit(job, progress, snapshots, heard, around.wish)
 
+    handed_on = snapshots.handed_on() if spec.cycle is not None else {}
     if job.sparsifier is not None:
         job.sparsifier.finalize()
     snapshots.load_best()
@@ -143,15 +174,29 @@ def _run(spec: Spec, folder: Path, model: nn.Module, around: _Around) -> dict[st
     weights = snapshots.model_weights()
     summary: dict[str, Any] = {}
     if process.is_first:
+        if handed_on:
+            write_weights(folder / RAW, handed_on, {})
         steps = progress.step(len(job.train))
         layers = None if job.sparsifier is None else [layer.name for layer in job.sparsifier.layers]
         summary = _finish(spec, folder, plain, weights, layers, splits, progress, steps, accuracy)
     return dict(process.share(summary))
 
 
+def _dropout_seed(spec: Spec, process: Process) -> int:
+    """Dropout differs between the processes, and between cycles unless these are to be alike."""
+    seed = spec.seeds.init + process.rank
+    return generator_for(seed, spec.first_epoch).initial_seed() if spec.first_epoch else seed
+
+
 def _snapshots(spec: Spec, job: Job, folder: Path, around: _Around) -> Snapshots:
-    settings = {"keep": around.keep, "minutes": around.minutes}
-    return Snapshots(job, folder / "checkpoints", _identity(spec, around.splits), **settings)  # type: ignore[arg-type]
+    return Snapshots(
+        job,
+        folder / "checkpoints",
+        _identity(spec, around.splits),
+        keep=around.keep,
+        minutes=around.minutes,
+        hands_on_best=spec.cycles is not None and spec.cycles.carry == "best",
+    )
 
 
 def _identity(spec: Spec, splits: Splits) -> str:
@@ -172,7 +217,9 @@ def _splits(spec: Spec, process: Process) -> Splits:
 
 def _job(spec: Spec, model: nn.Module, splits: Splits, process: Process) -> Job:
     recipe = spec.recipe
-    train = _batches(spec, splits.train, process, spec.seeds.data)
+    train: BatchSource = _batches(spec, splits.train, process, spec.seeds.data)
+    if spec.first_epoch:
+        train = LaterEpochs(train, spec.first_epoch)
     optimizer = build_optimizer(model, recipe.optimizer, spec.sparse.sparsity)
     return Job(
         model=model,
@@ -233,7 +280,8 @@ def _finish(
         raise TargetMissedError(
             f"the best model holds {found.zeros:,} zeros in {found.weights:,} weights: too few"
         )
-    content = path.read_bytes()
+    sparse = path.with_suffix(".sparse.safetensors")
+    size = None if spec.sparse.is_dense else save_sparse(plain, sparse, metadata=about)
     parameters = found.weights + found.other_parameters
     summary = {
         **accuracy,
@@ -249,8 +297,10 @@ def _finish(
         "dense_macs": found.dense_macs,
         "sparse_macs": found.sparse_macs,
         "model": path.name,
-        "model_bytes": len(content),
-        "compressed_bytes": len(zlib.compress(content, 6)),
+        "model_bytes": path.stat().st_size,
+        "sparse_model": None if size is None else sparse.name,
+        "sparse_model_bytes": None if size is None else size.file_bytes,
+        "sparse_model_bound": None if size is None else round(size.bound_bytes),
         "report": found.to_dict(),
     }
     write_json(folder / "summary.json", summary)

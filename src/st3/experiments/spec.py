@@ -3,19 +3,21 @@
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, Field, NonNegativeInt, PositiveInt
 
-from ..core.method import METHODS
 from ..training.job import Precision
-from ..training.recipe import Recipe, load_recipe
+from ..training.recipe import RampRecipe, Recipe, load_recipe
 from ..training.sections import Section, SettingsError, validate
-from .changes import full_keys, make_changes
+from .arguments import method_of
+from .changes import full_keys, make_changes, without_cycles
 from .checks import DENSE, check_device, contradictions, name_faults, table
+from .cycles import PRUNE, USUAL_METHOD, apply_count, cycle_sparsities
 
 __all__ = [
     "DENSE",
+    "CyclesSpec",
     "DataSpec",
     "MachineSpec",
     "ModelSpec",
@@ -82,6 +84,14 @@ class SeedSpec(Section):
     data: NonNegativeInt = 0
 
 
+class CyclesSpec(Section):
+    """How one cycle follows another (see cycles.py); the last one has the sparsity of `sparse`."""
+
+    prune: Annotated[float, Field(gt=0, lt=1)] = PRUNE  # of the remaining weights, after each cycle
+    reset_seed: bool = False  # every cycle sees the first one's pictures again, augmented in the same way
+    carry: Literal["last", "best"] = "last"  # the epoch whose weights the next cycle begins with
+
+
 class MachineSpec(Section):
     """How it is computed; another machine may differ here and still go on with the run."""
 
@@ -103,6 +113,28 @@ class Spec(Section):
     seeds: SeedSpec = SeedSpec()
     machine: MachineSpec = MachineSpec()
     dense_twin: bool = False  # train the same without sparsity first, to compare
+    cycles: CyclesSpec | None = None  # None: a single one
+    cycle: NonNegativeInt | None = None  # the number of this cycle in the run above it
+
+    @property
+    def first_epoch(self) -> int:
+        """The epoch at which the stream of pictures begins: each cycle has its own part of it, unless it is reset."""
+        if self.cycles is None or self.cycles.reset_seed:
+            return 0
+        return (self.cycle or 0) * self.recipe.epochs
+
+    def each_cycle(self) -> "list[Spec]":
+        """Return the runs that make up this one: the first is dense, each later one keeps its own sparsity."""
+        assert self.cycles is not None
+        ramp = RampRecipe(start=0.0, end=self.recipe.ramp.end)  # sparse from before the first step
+        specs = []
+        for number, sparsity in enumerate(cycle_sparsities(self.sparse.sparsity, self.cycles.prune)):
+            sparse = SparseSpec(method=DENSE, sparsity=0.0)
+            if number:
+                sparse = self.sparse.model_copy(update={"sparsity": sparsity})
+            own = {"sparse": sparse, "cycle": number, "recipe": self.recipe.model_copy(update={"ramp": ramp})}
+            specs.append(self.model_copy(update=own))
+        return specs
 
     def twin(self) -> "Spec":
         """Return the same run without sparsity."""
@@ -113,7 +145,10 @@ class Spec(Section):
         """Return every setting that changes the result, by dotted key."""
         elsewhere = ("machine.", "data.dir", "data.download")
         flat = dict(_flat(self.model_dump(mode="json")))
-        return {key: value for key, value in flat.items() if not key.startswith(elsewhere)}
+        unsaid = [key for key in ("cycles", "cycle") if getattr(self, key) is None]
+        return {
+            key: value for key, value in flat.items() if not key.startswith(elsewhere) and key not in unsaid
+        }
 
     def differences(self, other: "Spec") -> list[str]:
         """Return `key: mine, not theirs` for every setting that changes the result."""
@@ -133,11 +168,13 @@ def compose(
     machine: Mapping[str, Any] | None = None,
     changes: Mapping[str, Any] | None = None,
     dense_twin: bool | None = None,
+    cycles: Mapping[str, Any] | None = None,
 ) -> Spec:
     """Return a spec from what is given; the rest is what is usual for the data set.
 
     Another number of `epochs` scales the recipe as a whole; `changes` (dotted keys; those of the recipe need no
-    prefix) are made afterwards. All faults are raised at once.
+    prefix) are made afterwards. With `cycles`, empty for what is usual, it is trained in cycles: up to the sparsity, or
+    so many as their `count` says. All faults are raised at once.
 
     >>> compose(data={"name": "digits"}, epochs=15, changes={"optimizer.lr": 0.05}).recipe.ramp.end
     9.0
@@ -149,11 +186,15 @@ def compose(
         "seeds": dict(seeds or {}),
         "machine": dict(machine or {}),
         "dense_twin": dense_twin,
+        "cycles": None if cycles is None else dict(cycles),
     }
     faults: list[str] = []
     keys = full_keys(changes or {}, Spec.model_fields, faults)
+    if cycles is None:
+        keys = without_cycles(keys, faults)
     of_recipe = {key: value for key, value in keys.items() if key.startswith("recipe")}
     make_changes(values, {key: value for key, value in keys.items() if key not in of_recipe}, faults)
+    apply_count(values, faults)
     usual_recipe = _fill_in(values)
     base = load_recipe(usual_recipe)
     try:
@@ -188,16 +229,22 @@ def _fill_in(values: dict[str, Any]) -> str:
     data, model, sparse = (table(values, name) for name in ("data", "model", "sparse"))
     name = data.setdefault("name", "digits")
     usual_model, recipe = USUAL.get(str(name), ("resnet20", "cifar"))
+    in_cycles = values["cycles"] is not None
+    if in_cycles:
+        sparse.setdefault("method", USUAL_METHOD)
+        sparse.setdefault("ramp", "constant")
     is_dense = sparse.get("method") == DENSE
     model.setdefault("name", usual_model)
-    method = sparse.get("method", "st3")
-    if isinstance(method, str) and method in METHODS:
-        sparse.setdefault("allocation", METHODS[method]().usual_allocation)
-        sparse.setdefault("ramp", METHODS[method]().usual_ramp)
+    method = method_of(str(sparse.get("method", "st3")), table(sparse, "arguments"))
+    if method is not None:
+        sparse.setdefault("allocation", method.usual_allocation)
+        sparse.setdefault("ramp", method.usual_ramp)
+        if method.own_sparsity is not None:
+            sparse.setdefault("sparsity", method.own_sparsity)
     if is_dense:
         sparse.setdefault("sparsity", 0.0)
     if values["dense_twin"] is None:
-        values["dense_twin"] = name == "digits" and not is_dense
+        values["dense_twin"] = name == "digits" and not is_dense and not in_cycles
     is_mobilenet = (name, model["name"]) == ("imagenet", "mobilenet_v1")
     return "imagenet-mobilenet" if is_mobilenet else recipe
 

@@ -3,7 +3,6 @@
 import pickle
 import warnings
 import zipfile
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -11,6 +10,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from ..files.fit import disagreements
+from ..files.loading import is_sparse_file, read_sparse
 from ..files.weights import WeightsError, read_weights
 from .about import understood
 from .messages import passed_on
@@ -19,7 +20,6 @@ from .spec import DataSpec, ModelSpec, Spec, read_spec
 
 __all__ = ["StoredModel", "load_into", "read_stored_model"]
 
-MOST = 3  # names of a kind in one sentence
 NESTED = ("state_dict", "model")  # where other programs' checkpoints keep the weights
 
 
@@ -31,6 +31,7 @@ class StoredModel:
     weights: dict[str, Tensor]
     about: dict[str, Any]  # the metadata that a run writes into the file; empty for other files
     spec: Spec | None = None  # of the run, if a run was named
+    is_sparse: bool = False  # whether it is a file of save_sparse
 
     @property
     def model(self) -> ModelSpec | None:
@@ -68,10 +69,12 @@ class StoredModel:
 
 
 def read_stored_model(path: Path) -> StoredModel:
-    """Read the model of a run (its folder), a safetensors file, or a state_dict that torch has saved."""
+    """Read the model of a run (its folder), a safetensors file (plain or sparse), or a state_dict saved by torch."""
     if path.is_dir():
         run = Run.open(path)
-        file = path / "model.safetensors"
+        file = path / str(
+            (run.summary or {}).get("model") or "model.safetensors"
+        )  # in cycles: the last one's
         if not run.is_finished or not file.is_file():
             raise ResultsError(
                 f"the run in {path} is not finished: it has no {file.name} yet; go on with it: "
@@ -90,44 +93,27 @@ def load_into(model: nn.Module, stored: StoredModel, name: str) -> nn.Module:
     try:
         model.load_state_dict(stored.weights)
     except RuntimeError as error:
-        faults = _disagreements(model.state_dict(), stored.weights) or [passed_on(error)]
+        wanted, found = (
+            {name: tensor.shape for name, tensor in tensors.items()}
+            for tensors in (model.state_dict(), stored.weights)
+        )
+        faults = disagreements(wanted, found) or [passed_on(error)]
         raise WeightsError(
             f"the weights in {stored.path} are not those of model {name!r}: {'; '.join(faults)}"
         ) from None
     return model.eval()
 
 
-def _disagreements(wanted: Mapping[str, Tensor], found: Mapping[str, Tensor]) -> list[str]:
-    kinds = {
-        "missing": [name for name in wanted if name not in found],
-        "not of the model": [name for name in found if name not in wanted],
-        "of another shape": [
-            f"{name} ({_text(found[name].shape)}, not {_text(tensor.shape)})"
-            for name, tensor in wanted.items()
-            if name in found and found[name].shape != tensor.shape
-        ],
-    }
-    return [f"{kind}: {_some(names)}" for kind, names in kinds.items() if names]
-
-
-def _some(names: Sequence[str]) -> str:
-    more = f" and {len(names) - MOST:,} more" if len(names) > MOST else ""
-    return ", ".join(names[:MOST]) + more
-
-
-def _text(shape: Sequence[int]) -> str:
-    return "x".join(map(str, shape)) or "one number"
-
-
 def _read_safetensors(path: Path, spec: Spec | None = None) -> StoredModel:
-    weights, metadata = read_weights(path)
+    is_sparse = is_sparse_file(path)
+    weights, metadata = read_sparse(path) if is_sparse else read_weights(path)
     about, strange = understood(metadata)
     if strange:
         warnings.warn(
             f"the metadata in {path} are not what st3 writes ({'; '.join(strange)}): these are left aside",
             stacklevel=2,
         )
-    return StoredModel(path, weights, about, spec)
+    return StoredModel(path, weights, about, spec, is_sparse)
 
 
 def _read_state_dict(path: Path) -> dict[str, Tensor]:

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from .whole import write_whole
 
-__all__ = ["WeightsError", "read_weights", "write_weights"]
+__all__ = ["WeightsError", "import_safetensors", "read_weights", "write_weights"]
 
 KEY = "st3"  # safetensors metadata holds strings only; ours is one JSON text
 
@@ -18,10 +18,20 @@ class WeightsError(ValueError):
     """A file that holds no weights, or damaged ones."""
 
 
+def import_safetensors() -> Any:
+    """Return the module `safetensors` with its part for torch; it is not needed to import st3."""
+    try:
+        import safetensors.torch
+    except ImportError:
+        raise ImportError(
+            "files of weights need safetensors: pip install safetensors, or 'st3[train]'"
+        ) from None
+    return safetensors
+
+
 def write_weights(path: Path, weights: Mapping[str, Tensor], metadata: Mapping[str, Any]) -> None:
     """Write `weights` under their names; the file appears complete, or not at all."""
-    from safetensors.torch import save
-
+    save = import_safetensors().torch.save
     seen: dict[tuple[int, int, tuple[int, ...]], str] = {}
     plain = {}
     for name, tensor in weights.items():
@@ -37,15 +47,14 @@ def write_weights(path: Path, weights: Mapping[str, Tensor], metadata: Mapping[s
 
 def read_weights(path: Path) -> tuple[dict[str, Tensor], Any]:
     """Return the weights and the metadata of a safetensors file, ours or another's (then usually an empty table)."""
-    from safetensors import SafetensorError, safe_open
-
+    safetensors = import_safetensors()
     if not path.is_file():
         raise WeightsError(f"there is no file {path}")
     try:
-        with safe_open(path, framework="pt") as file:
+        with safetensors.safe_open(path, framework="pt") as file:
             metadata = (file.metadata() or {}).get(KEY, "{}")
             weights = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118 - not a dictionary
-    except (SafetensorError, OSError) as error:
+    except (safetensors.SafetensorError, OSError) as error:
         raise WeightsError(f"{path} is no safetensors file, or a damaged one ({error})") from None
     try:
         return weights, json.loads(metadata)

@@ -5,6 +5,9 @@
 
 Every layer has the same sparsity from the first step to the last. The authors' better figures keep the first layer
 dense: keep_dense=[st3.FIRST]. Other allocations and ramps are arguments of `sparsify`.
+
+Different from the authors' program: channels-last weights are zeroed as well (there they silently are not), and the
+sparse weight follows the optimizer's step instead of being found in every forward pass, which is the same.
 """
 
 from collections.abc import Callable

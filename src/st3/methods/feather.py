@@ -4,9 +4,11 @@
     dL/dW    = dL/dW_sparse                where |W| > th             backward
              = theta * dL/dW_sparse        elsewhere
 
-theta is 1 for targets up to 95 % and 0.5 above; no rescale. Same thresholds and ramp as ST-3. What differs from the
-authors' program: the threshold moves after the optimizer step, so that evaluation always agrees with it, instead of
-before the next forward pass; to follow their ramp, give `start=0`.
+theta is 1 for targets up to 95 % and 0.5 above; no rescale. Same thresholds and ramp as ST-3. The larger a weight, the
+less it is shrunk: p = 1 is soft thresholding, p towards infinity hard.
+
+Different from the authors' program: the threshold moves after the optimizer step, so that evaluation always agrees with
+it, instead of before the next forward pass; to follow their ramp, give `start=0`.
 """
 
 from collections.abc import Callable
@@ -29,8 +31,8 @@ __all__ = ["Feather"]
 class Feather(ThresholdMethod):
     """The p-th-power threshold with damped gradients for zeroed weights; `theta=None` is the authors' rule."""
 
-    power: float = 3.0
-    theta: float | None = None
+    power: float = 3.0  # p
+    theta: float | None = None  # part of the gradient that zeroed weights get; None: by the target
 
     def __post_init__(self) -> None:
         if self.power <= 0:

@@ -1,14 +1,14 @@
-"""GMP: gradual magnitude pruning (Zhu & Gupta, 2017).
+"""GMP: gradual magnitude pruning ("To prune, or not to prune", Zhu & Gupta, 2017).
 
     W_sparse = W * mask                                               forward
     dL/dW    = dL/dW_sparse * mask                                    backward
     mask    <- mask and |W| > th                                      every `every` steps, th by the ramp's sparsity
 
-A pruned weight is 0 and never returns: masks only shrink, and the momentum of pruned weights is cleared. (In the ST-3
-authors' program it is not, and a weight may be pushed back over a threshold that is still small.)
+A pruned weight is 0 and never returns: masks only shrink, and the momentum of pruned weights is cleared.
 
-As the ST-3 paper re-ran it, one threshold is taken over all layers and the mask changes with every step; the original
-prunes every layer alike (allocation="uniform") every 100 steps or so.
+Different from the original, as the ST-3 paper re-ran it: one threshold is taken over all layers and the mask changes
+with every step; the original prunes every layer alike (allocation="uniform") every 100 steps or so (every=100). In the
+ST-3 authors' program the momentum is not cleared, and a weight may be pushed back over a threshold that is still small.
 """
 
 from collections.abc import Sequence

@@ -1,4 +1,5 @@
-"""GraNet: gradual pruning with neuro-regeneration (Liu et al., NeurIPS 2021).
+"""GraNet: gradual pruning with neuro-regeneration ("Sparse training via boosting pruning plasticity with
+neuroregeneration", Liu et al., NeurIPS 2021).
 
     W_sparse = W * mask                                               forward
     dL/dW    = dL/dW_sparse * mask                                    backward
@@ -15,7 +16,8 @@ momentum 0.
 
 Different from the authors' program: masks have exact counts, the last pruning comes with the ramp's last step so that
 the target is met, and a network with too few weights left never becomes dense again. The optimizer gets the gradients
-of active weights only; a norm clipped in a step that changes the masks includes the others.
+of active weights only; a norm clipped in a step that changes the masks includes the others. Sharded weights
+(fully_shard) are refused, since a layer must be whole for the exchange.
 """
 
 import math

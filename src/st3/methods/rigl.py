@@ -1,21 +1,8 @@
-"""RigL (Evci et al., ICML 2020), SET (Mocanu et al., 2018) and a static random mask.
+"""Constant sparsity from random masks: RigL, SET and a mask that never changes.
 
-    W_sparse = W * mask                                               forward
-    dL/dW    = dL/dW_sparse * mask                                    backward
-
-The masks are random at first and never grow larger. Every `every` steps, until the part `until` of the run, each layer
-gives up its k weakest weights and gains as many others:
-
-    k    = drop / 2 * (1 + cos(pi * step / end)) * active weights     end = until * steps of the run
-    grow   where the gradient of the current batch is largest (RigL), or at random (SET)
-
-All positions that are not kept may grow, just dropped ones too. A grown weight starts at 0 with momentum 0; one that is
-dropped and grown in the same step keeps both. RigL's change replaces the optimizer's step of that batch, which then
-does nothing; SET's does not need to, since it looks at no gradient.
-
-The paper's two allocations are allocation="uniform" with keep_dense=[st3.FIRST] and allocation="erk". Different from
-the authors' program: ties among weights go by position instead of a little noise; the replaced step counts as a step
-of the run. Gradients are those that reach `optimizer.step`: averaged over processes and micro-batches.
+Each class has its page in its docstring. All share the first masks, RigL and SET the exchange: every `every` steps each
+layer gives up its k weakest weights and gains as many others. All positions that are not kept may grow, just dropped
+ones too.
 """
 
 import math
@@ -38,6 +25,8 @@ class _ConstantSparsity(MaskMethod):
 
     usual_allocation: ClassVar[str] = "uniform"
     usual_ramp: ClassVar[str] = "constant"
+    only_allocations: ClassVar[tuple[str, ...]] = ("uniform", "erk")
+    why_only_allocations: ClassVar[str] = "begins with random masks, whose sizes say nothing about layers"
     only_ramps: ClassVar[tuple[str, ...]] = ("constant",)
     seed: int
 
@@ -50,7 +39,26 @@ class _ConstantSparsity(MaskMethod):
 @METHODS.register("rigl")
 @dataclass(frozen=True)
 class RigL(_ConstantSparsity):
-    """Constant sparsity; the weakest weights give way to those with the largest gradients."""
+    """Constant sparsity; the weakest weights give way to those with the largest gradients.
+
+    "Rigging the lottery: making all tickets winners" (Evci, Gale, Menick, Castro & Elsen, ICML 2020).
+
+        W_sparse = W * mask                                           forward
+        dL/dW    = dL/dW_sparse * mask                                backward
+        mask    <- keep the active - k largest |W|, grow the k largest |dL/dW_sparse| among all others
+        k        = drop / 2 * (1 + cos(pi * step / end)) * active     end = until * steps of the run
+
+    The masks are random at first and never grow larger. Every `every` steps (oftener in a run of less than twenty times
+    as many), until the part `until` of the run, each layer exchanges its k weakest weights by the gradient of the
+    current batch. A grown weight starts at 0 with momentum 0; one that is dropped and grown in the same step keeps
+    both. The exchange replaces the optimizer's step of that batch, which then does nothing.
+
+    The paper's two allocations are allocation="uniform" with keep_dense=[st3.FIRST] and allocation="erk" (RigL+ERK).
+
+    Different from the authors' program: ties among weights go by position instead of a little noise; the replaced step
+    counts as a step of the run. Gradients are those that reach `optimizer.step`: averaged over processes and
+    micro-batches. Sharded weights (fully_shard) are refused, since a layer must be whole for the exchange.
+    """
 
     grows: ClassVar[bool] = True
     replaces_step: ClassVar[bool] = True
@@ -73,11 +81,27 @@ class RigL(_ConstantSparsity):
 @METHODS.register("set")
 @dataclass(frozen=True)
 class SET(_ConstantSparsity):
-    """Constant sparsity; the weakest weights give way to random ones."""
+    """Constant sparsity; the weakest weights give way to random ones.
 
-    every: int = 100
-    drop: float = 0.3
-    until: float = 0.75
+    "Scalable training of artificial neural networks with adaptive sparse connectivity inspired by network science"
+    (Mocanu, Mocanu, Stone, Nguyen, Gibescu & Liotta, Nature Communications 2018).
+
+        W_sparse = W * mask                                           forward
+        dL/dW    = dL/dW_sparse * mask                                backward
+        mask    <- keep the active - k largest |W|, grow k random ones among all others
+        k        = drop / 2 * (1 + cos(pi * step / end)) * active     end = until * steps of the run
+
+    As RigL, but what grows is random. The random numbers depend on `seed` and the step alone, so that all processes
+    draw the same ones and torch's own are not touched.
+
+    Different from the original, as in RigL's comparison: layers exchange a part that falls along a cosine instead of a
+    constant one, at steps instead of epochs, and convolutions are covered. The exchange comes after the optimizer's
+    step and does not replace it, since no gradient is needed.
+    """
+
+    every: int = 100  # steps between two changes
+    drop: float = 0.3  # part of the active weights, at first
+    until: float = 0.75  # part of the run
     seed: int = 0  # of the first masks, and of the random growth
 
     def __post_init__(self) -> None:
@@ -95,9 +119,17 @@ class SET(_ConstantSparsity):
 @METHODS.register("static")
 @dataclass(frozen=True)
 class Static(_ConstantSparsity):
-    """A random mask that never changes: what the others are compared with."""
+    """A random mask that never changes: what the others are compared with.
 
-    seed: int = 0
+    The "static" baseline of RigL (Evci et al., ICML 2020).
+
+        W_sparse = W * mask                                           forward
+        dL/dW    = dL/dW_sparse * mask                                backward
+
+    Different from RigL's in nothing: every layer keeps the counts that the allocation gives it, at random places.
+    """
+
+    seed: int = 0  # of the masks
 
     def is_due(self, moment: Moment) -> bool:
         return False

@@ -3,9 +3,12 @@
     W_sparse = sign(W) * max(|W| - th, 0)                             forward
     dL/dW    = dL/dW_sparse * [|W| > th]                              backward: what autograd makes of it
 
-The paper replaced STR's learned thresholds by ST-3's: one for all layers, at the sparsity that the cubic ramp asks for.
+A comparison of the ST-3 paper (Vanderschueren & De Vleeschouwer, WACV 2023) after STR (Kusupati et al., ICML 2020).
 A zeroed weight keeps its raw value and is moved by momentum and weight decay alone, so it returns only if these, or a
 falling threshold, bring it back.
+
+Different from STR: its learned thresholds, one per layer, are replaced by ST-3's, one for all layers at the sparsity
+that the cubic ramp asks for. So the target is met exactly.
 """
 
 from collections.abc import Callable

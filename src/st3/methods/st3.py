@@ -1,4 +1,5 @@
-"""ST-3 (Vanderschueren & De Vleeschouwer, WACV 2023, section 3).
+"""ST-3: "Are straight-through gradients and soft-thresholding all you need for sparse training?"
+(Vanderschueren & De Vleeschouwer, WACV 2023, section 3).
 
     W_sparse = scale * sign(W) * max(|W| - th, 0)                     forward
     dL/dW    = dL/dW_sparse                                           backward: straight-through
@@ -15,7 +16,10 @@ The three switches are the ablation of the paper's figure 5; all on is the metho
     A4  ST-3                                             ST3()
     A5  soft without straight-through, +- rescale        ST3(straight_through=False), ST3(rescale=False, ...)
 
-What differs from the paper: the rescale is the bounded form of the authors' program, 1.01 / (r + 0.01) with r the kept
+Followed directly by batch norm in training mode, the rescale leaves the layer's output unchanged and divides its
+gradient by the scale: there it acts as a smaller learning rate for sparse filters.
+
+Different from the paper: the rescale is the bounded form of the authors' program, 1.01 / (r + 0.01) with r the kept
 part of the filter's magnitude, at most 101 where 1/r would be infinite; `exact_rescale=True` is the paper's formula.
 The kept part is that of the raw weights (hard-thresholded) even where the forward path is soft, as in the paper.
 """
@@ -40,10 +44,10 @@ __all__ = ["ST3"]
 class ST3(ThresholdMethod):
     """Soft thresholding + straight-through gradients + filter rescaling, each of them a switch."""
 
-    soft: bool = True
-    rescale: bool = True
-    straight_through: bool = True
-    exact_rescale: bool = False
+    soft: bool = True  # soft thresholding; hard if not
+    rescale: bool = True  # one factor per filter
+    straight_through: bool = True  # the gradient reaches zeroed weights
+    exact_rescale: bool = False  # the paper's 1/r instead of the bounded form
 
     def __post_init__(self) -> None:
         if self.exact_rescale and not self.rescale:

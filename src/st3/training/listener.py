@@ -9,6 +9,9 @@ __all__ = ["Listener"]
 class Listener:
     """Told by the loop what happens, in the first process only; every method is optional."""
 
+    def on_cycle(self, number: int, count: int, sparsity: float) -> None:
+        """In a run of `count` cycles, the one of that number (from 0) begins or goes on; `on_begin` follows."""
+
     def on_begin(self, is_dense: bool, step: int, epoch: int) -> None:
         """A run begins, or goes on from a checkpoint after so many steps and finished epochs."""
 

@@ -22,11 +22,19 @@ class Snapshots:
     """Takes checkpoints of a job and its progress, and keeps the weights of the best epoch."""
 
     def __init__(
-        self, job: Job, folder: Path, identity: str, *, keep: int = 2, minutes: float = 20.0
+        self,
+        job: Job,
+        folder: Path,
+        identity: str,
+        *,
+        keep: int = 2,
+        minutes: float = 20.0,
+        hands_on_best: bool = False,
     ) -> None:
-        self.job, self.minutes = job, minutes
+        self.job, self.minutes, self.hands_on_best = job, minutes, hands_on_best
         self.identity = identity  # of spec and data: a checkpoint of others is not taken for ours
         self.best: dict[str, Tensor] = {}  # weights of the best epoch, on the CPU
+        self.best_raw: dict[str, Tensor] = {}  # the raw ones, if they are to be handed on
         self.checkpoints = CheckpointFolder(folder, keep)
         self.switches = None if job.sparsifier is None else Switches(job.sparsifier.layers)
         self._last = time.monotonic()
@@ -58,6 +66,7 @@ class Snapshots:
                 "model": model,
                 "optimizer": optimizer,
                 "best": self.best,
+                "best_raw": self.best_raw,
             }
             self.checkpoints.save(state, progress.step(len(job.train)))
         process.wait()
@@ -83,7 +92,7 @@ class Snapshots:
             raise ValueError(f"checkpoint {path} was written {told}: resume it the same way")
         self._put_back(state["model"], state["optimizer"])
         job.scaler.load_state_dict(state["scaler"])
-        self.best = state["best"]
+        self.best, self.best_raw = state["best"], state.get("best_raw", {})
         for key, value in state["progress"].items():
             setattr(progress, key, value)
         if state["processes"] == process.ranks:
@@ -98,7 +107,9 @@ class Snapshots:
 
     def keep_best(self) -> None:
         """Keep the weights as they are as those of the best epoch; all processes must call it."""
-        self.best = {name: tensor.detach().cpu().clone() for name, tensor in self.model_weights().items()}
+        self.best = _copies(self.model_weights())
+        if self.hands_on_best:
+            self.best_raw = _copies(self.raw_weights())
 
     def load_best(self) -> None:
         """Put the weights of the best epoch into the model (its training state is lost)."""
@@ -106,6 +117,25 @@ class Snapshots:
             sharded_state.load_model(self.job.model, self.best)
         else:
             unwrap(self.job.model).load_state_dict(self.best)
+
+    def handed_on(self) -> dict[str, Tensor]:
+        """Return what another training may begin with: the raw weights as they are, or those of the best epoch."""
+        return self.best_raw if self.hands_on_best else _copies(self.raw_weights())
+
+    def raw_weights(self) -> dict[str, Tensor]:
+        """Return all weights and buffers, raw weights in the place of sparse ones; all processes must call it."""
+        model, optimizer = self.job.model, self.job.optimizer
+        weights, held = dict(self.model_weights()), {}
+        names: dict[int, list[str]] = {}  # of each parameter: tied weights have several
+        for name, parameter in unwrap(model).named_parameters(remove_duplicate=False):
+            names.setdefault(id(parameter), []).append(name)
+            held[name] = optimizer.state.get(parameter, {})
+        if self.job.is_sharded:
+            held = sharded_state.optimizer_state(model, optimizer).get("state", {})
+        for group in names.values():
+            raw = next((held[name]["raw"] for name in group if "raw" in held.get(name, {})), None)
+            weights |= {} if raw is None else dict.fromkeys(group, raw)
+        return weights
 
     def model_weights(self) -> dict[str, Tensor]:
         """Return all weights and buffers under their plain names; all processes must call it."""
@@ -122,11 +152,16 @@ class Snapshots:
 
     def _put_back(self, model: dict[str, Any], optimizer: dict[str, Any]) -> None:
         if self.job.is_sharded:
-            sharded_state.load_model(self.job.model, model)
+            # The optimizer first: to load it torch makes an empty step, which must find the weights that it belongs to.
             sharded_state.load_optimizer(self.job.model, self.job.optimizer, optimizer)
+            sharded_state.load_model(self.job.model, model)
         else:
             unwrap(self.job.model).load_state_dict(model)
             self.job.optimizer.load_state_dict(optimizer)
+
+
+def _copies(weights: dict[str, Tensor]) -> dict[str, Tensor]:
+    return {name: tensor.detach().cpu().clone() for name, tensor in weights.items()}
 
 
 def _randomness(device: torch.device) -> list[Tensor]:

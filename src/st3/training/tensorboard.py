@@ -11,7 +11,7 @@ __all__ = ["TensorBoard"]
 
 
 class TensorBoard(Listener):
-    """Writes what the listeners are told below `folder`: into `dense` or `sparse`, which TensorBoard compares."""
+    """Writes what the listeners are told below `folder`: into `dense`, `sparse` or `cycle-NN`, to be compared."""
 
     def __init__(self, folder: Path) -> None:
         try:
@@ -23,6 +23,7 @@ class TensorBoard(Listener):
         self.folder, self._make = folder, SummaryWriter
         self._writers: list[Any] = []
         self._writer: Any = None  # of the run under way
+        self._cycle = ""
 
     def __enter__(self) -> Self:
         return self
@@ -31,9 +32,12 @@ class TensorBoard(Listener):
         for writer in self._writers:
             writer.close()
 
+    def on_cycle(self, number: int, count: int, sparsity: float) -> None:
+        self._cycle = f"cycle-{number:02}"
+
     def on_begin(self, is_dense: bool, step: int, epoch: int) -> None:
         """Open the writer; TensorBoard hides what was written after the checkpoint: it will happen again."""
-        kind = "dense" if is_dense else "sparse"
+        kind = self._cycle or ("dense" if is_dense else "sparse")
         self._writer = self._make(str(self.folder / kind), **({"purge_step": step + 1} if step else {}))
         self._writers.append(self._writer)
 

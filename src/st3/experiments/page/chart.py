@@ -37,7 +37,7 @@ class Series:
 
 @dataclass(frozen=True)
 class Chart:
-    """Curves over epochs."""
+    """Curves over epochs, or over another axis."""
 
     name: str  # of the file, and of the element on the page
     title: str
@@ -47,16 +47,19 @@ class Chart:
     show: Callable[[float], str]  # a value as it stands in the legend
     ring: tuple[float, float, str] | None = None  # a point to be marked, and why
     last_epoch: float = 1.0
+    axis: Scale | None = None  # instead of one of epochs
+    unit: str = "epoch"  # what a whole number on the axis is
+    axis_title: str = "epoch"
 
     def svg(self) -> Markup:
-        x = epochs(self.last_epoch)
+        x = epochs(self.last_epoch) if self.axis is None else self.axis
         y = self.scale([value for series in self.series for _, value in series.points()])
         top = LEGEND + LEGEND_LINE * max(2, math.ceil(len(self.series) / 2))
         frame = Frame(x, y, 12 + max(text_width(label) for label in y.labels), WIDTH - 12, top, HEIGHT - 34)
         parts = [
-            text(f"epoch {self.last_epoch:g}", WIDTH - 4, 16, "at", text_anchor="end"),
+            text(f"{self.unit} {x.high:g}", WIDTH - 4, 16, "at", text_anchor="end"),
             *self._legend(),
-            *frame.axes(),
+            *frame.axes(self.axis_title),
             *(self._curve(series, frame) for series in self.series),
         ]
         if self.ring:
@@ -71,7 +74,8 @@ class Chart:
             )
         parts.append(tag("line", y1=frame.top, y2=frame.bottom, x1=-9, x2=-9, class_="cursor"))
         place = f"{frame.left:g} {frame.right:g} {x.low:g} {x.high:g}"
-        return canvas(self.name, self.title, self.description, HEIGHT, parts, data_place=place, tabindex=0)
+        settings = {"data_place": place, "data_unit": self.unit, "tabindex": 0}
+        return canvas(self.name, self.title, self.description, HEIGHT, parts, **settings)
 
     def _legend(self) -> list[Markup]:
         entries = []
@@ -115,7 +119,7 @@ class Frame:
     def top_of(self, y: float) -> float:
         return self.bottom - (self.bottom - self.top) * self.y.place(y)
 
-    def axes(self) -> list[Markup]:
+    def axes(self, title: str) -> list[Markup]:
         parts = []
         for tick, label in zip(self.y.ticks, self.y.labels, strict=True):
             height = self.top_of(tick)
@@ -126,7 +130,7 @@ class Frame:
             parts.append(text(label, self.left_of(tick), self.bottom + 16, "tick", text_anchor="middle"))
         parts.append(tag("path", d=f"M{self.left:.1f} {self.bottom:.1f}H{self.right:.1f}", class_="axis"))
         parts.append(
-            text("epoch", (self.left + self.right) / 2, self.bottom + 30, "tick", text_anchor="middle")
+            text(title, (self.left + self.right) / 2, self.bottom + 30, "tick", text_anchor="middle")
         )
         return parts
 

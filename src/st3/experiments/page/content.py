@@ -20,6 +20,10 @@ class Table:
 
 def headline(run: Run) -> str:
     method = "dense" if run.method is None else f"{run.method} at {_brief(run.target)} sparsity"
+    if run.is_in_cycles:
+        method += f" in {run.planned_cycles} cycles"
+    elif run.spec.get("cycle") is not None:
+        method += f", cycle {run.spec['cycle']}"
     return f"{run.model} on {run.data}, {method}"
 
 
@@ -69,7 +73,7 @@ def key_figures(run: Run) -> list[tuple[str, str, str]]:
         (
             "model file",
             bytes_text(summary.get("model_bytes")),
-            f"{bytes_text(summary.get('compressed_bytes'))} zipped",
+            _sparse_file(summary),
         ),
         (
             "training",
@@ -79,6 +83,11 @@ def key_figures(run: Run) -> list[tuple[str, str, str]]:
         ("epochs", count(epochs), f"{count(steps)} steps" if steps else ""),
     ]
     return [figure for figure in figures if figure and figure[1] != MISSING]
+
+
+def _sparse_file(summary: Record) -> str:
+    size = summary.get("sparse_model_bytes")
+    return "" if size is None else f"{bytes_text(size)} as a sparse file"
 
 
 def _parameters_figure(run: Run) -> tuple[str, str, str] | None:

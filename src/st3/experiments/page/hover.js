@@ -35,7 +35,7 @@ function followCurves(svg) {
     const x = all[here], across = left + (right - left) * (x - low) / (high - low);
     cursor.setAttribute("x1", across);
     cursor.setAttribute("x2", across);
-    at.textContent = "epoch " + Number(x.toFixed(2));
+    at.textContent = `${svg.dataset.unit} ${Number(x.toFixed(2))}`;
     for (const curve of curves) curve.value.textContent = curve.y[nearest(curve.x, x)];
   }
 

@@ -42,6 +42,8 @@ def commands(run: Run) -> list[tuple[str, str]]:
     folder = shlex.quote(str(run.path))
     if run.is_finished:
         return [("Measure the accuracy of the model again:", f"st3 eval {folder}")]
+    if run.spec.get("cycle") is not None:
+        folder = shlex.quote(str(run.path.parent))  # a cycle goes on with the run that it belongs to
     return [("Continue from the last checkpoint:", f"st3 train --run {folder} --resume")]
 
 

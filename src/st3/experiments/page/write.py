@@ -13,6 +13,7 @@ from ...files.whole import write_text
 from ..results import Run
 from .content import headline, key_figures, spec_rows, standing, version_rows
 from .curves import curves
+from .cycle_figures import cycle_chart, cycle_table
 from .layer_charts import density_chart, heat_map, macs_chart
 from .loading import commands, load_code, model_file
 from .tables import epoch_table, layer_rows, layer_table, time_table
@@ -40,7 +41,7 @@ def write_figures(run_folder: str | os.PathLike[str]) -> list[Path]:
     run = Run.open(run_folder)
     style = Markup("<style>{}</style></svg>").format(Markup(_file("chart.css")))
     paths = []
-    for name, chart in {**_curve_charts(run), **_layer_charts(run)}.items():
+    for name, chart in {**_cycle_charts(run), **_curve_charts(run), **_layer_charts(run)}.items():
         path = run.path / "figures" / f"{name}.svg"
         path.parent.mkdir(exist_ok=True)
         content = f'<?xml version="1.0" encoding="UTF-8"?>\n{chart.removesuffix("</svg>")}{style}\n'
@@ -67,6 +68,8 @@ def _page(run: Run) -> str:
         headline=headline(run),
         standing=standing(run),
         figures=key_figures(run),
+        cycle_charts=_cycle_charts(run),
+        cycles=cycle_table(run),
         curves=_curve_charts(run),
         layer_charts=_layer_charts(run),
         epochs=epoch_table(run),
@@ -78,6 +81,11 @@ def _page(run: Run) -> str:
         code=load_code(run, weights) if weights else None,
         commands=commands(run),
     )
+
+
+def _cycle_charts(run: Run) -> dict[str, Markup]:
+    chart = cycle_chart(run)
+    return {} if chart is None else {chart.name: chart.svg()}
 
 
 def _curve_charts(run: Run) -> dict[str, Markup]:

@@ -1,0 +1,133 @@
+"""One tensor as its non-zero values and coded positions, bit for bit; and back.
+
+Bits are compared, not numbers. Zero is what has no bit set; a value keeps all its bits, the payload of a NaN too. A
+negative zero is a zero whose sign is kept apart, coded like the positions: `weight * mask` makes one of every negative
+weight that it removes, and the file should not grow by a value for each.
+"""
+
+from dataclasses import dataclass, replace
+from math import lgamma, log, prod
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from .positions import BLOCKS, Code, decode, encode
+
+__all__ = ["DTYPES", "NARROW", "PARTS", "WIDE", "Packed", "entropy_bytes", "narrowed", "pack", "unpack"]
+
+NARROW = {"fp16": torch.float16, "bf16": torch.bfloat16}
+WIDE = (torch.float32, torch.float64)
+SIGNED_ZERO = (torch.float64, torch.float32, torch.float16, torch.bfloat16,
+               torch.float8_e4m3fn, torch.float8_e5m2)  # fmt: skip
+WORDS = {1: np.uint8, 2: np.uint16, 4: np.uint32, 8: np.uint64}
+DTYPES = {str(dtype).removeprefix("torch."): dtype for dtype in (
+    *SIGNED_ZERO, torch.float8_e4m3fnuz, torch.float8_e5m2fnuz, torch.complex64, torch.bool, torch.uint8, torch.int8,
+    torch.int16, torch.int32, torch.int64, torch.uint16, torch.uint32, torch.uint64,
+)}  # fmt: skip
+PARTS = ("values", "positions", "signs")
+ENTRY = 200  # about what a sparse tensor takes more in the file's header than a dense one
+
+
+@dataclass(frozen=True)
+class Packed:
+    """What is stored of a sparse tensor, and what is needed to read it."""
+
+    shape: tuple[int, ...]
+    values: (
+        Tensor  # those that are not zero, in row-major order; their type may be narrower than the tensor's
+    )
+    positions: Tensor  # bytes
+    block: int
+    negative_zeros: int = 0
+    signs: Tensor | None = None  # bytes: which zeros are negative
+    signs_block: int = BLOCKS[0]
+
+    @property
+    def parts(self) -> dict[str, Tensor]:
+        """The tensors by the name that follows that of the whole."""
+        parts = zip(PARTS, (self.values, self.positions, self.signs), strict=True)
+        return {name: part for name, part in parts if part is not None}
+
+    @property
+    def position_bytes(self) -> int:
+        return self.positions.numel() + (0 if self.signs is None else self.signs.numel())
+
+    @property
+    def position_bound(self) -> float:
+        """The bytes that no code of these positions can do without, on average over all masks of so many values."""
+        size, count = prod(self.shape), self.values.numel()
+        return entropy_bytes(size, count) + entropy_bytes(size - count, self.negative_zeros)
+
+
+def entropy_bytes(size: int, count: int) -> float:
+    """Return log2 of the number of ways to choose `count` of `size` places, in bytes.
+
+    >>> round(8 * entropy_bytes(10, 3), 3), round(8 * entropy_bytes(1_000_000, 100_000))
+    (6.907, 468986)
+    """
+    return max(0.0, lgamma(size + 1) - lgamma(count + 1) - lgamma(size - count + 1)) / log(2) / 8
+
+
+def narrowed(tensor: Tensor, values: str, name: str) -> Tensor:
+    """Return the tensor with values of 16 bits, if asked for and if it is a weight: of two dimensions or more."""
+    if values == "same" or tensor.dim() < 2 or tensor.dtype not in WIDE:
+        return tensor
+    narrow = tensor.to(NARROW[values])
+    if bool((narrow.isinf() & tensor.isfinite()).any()):
+        most = float(tensor[tensor.isfinite()].abs().max())
+        raise ValueError(
+            f"{name} holds a value of magnitude {most:.6g}, but {values} ends at {torch.finfo(narrow.dtype).max:.6g}: "
+            f"use {'bf16' if values == 'fp16' else 'values as they are'}"
+        )
+    return narrow
+
+
+def pack(tensor: Tensor) -> Packed | None:
+    """Return the tensor in parts, or None if it takes no more bytes as it is."""
+    if tensor.element_size() not in WORDS:
+        return None
+    words = _words(tensor)
+    chosen, negative = words != 0, None
+    if tensor.dtype in SIGNED_ZERO:
+        found = words == np.left_shift(words.dtype.type(1), 8 * words.itemsize - 1)
+        if found.any():
+            negative = found
+            chosen &= ~found
+    count = int(np.count_nonzero(chosen))
+    if count * words.itemsize + entropy_bytes(words.size, count) + ENTRY >= words.nbytes:
+        return None
+    code = encode(chosen)
+    values = torch.from_numpy(words[chosen].view(np.uint8)).view(tensor.dtype)
+    packed = Packed(tuple(tensor.shape), values, torch.from_numpy(code.content), code.block)
+    if negative is not None:
+        packed = _with_signs(packed, encode(negative[~chosen]), int(np.count_nonzero(negative)))
+    stored = values.numel() * values.element_size() + packed.position_bytes
+    return packed if stored + ENTRY < words.nbytes else None
+
+
+def unpack(packed: Packed) -> Tensor:
+    """Return the dense tensor, of the type of the values; ValueError if the parts do not fit together."""
+    values = _words(packed.values)
+    size = prod(packed.shape)
+    positions = decode(packed.positions.numpy(), size, values.size, packed.block)
+    words = np.zeros(size, values.dtype)
+    words[positions] = values
+    if packed.signs is not None:
+        zeros = np.ones(size, np.bool_)
+        zeros[positions] = False
+        negative = decode(packed.signs.numpy(), size - values.size, packed.negative_zeros, packed.signs_block)
+        words[np.flatnonzero(zeros)[negative]] = np.left_shift(words.dtype.type(1), 8 * words.itemsize - 1)
+    return torch.from_numpy(words.view(np.uint8)).view(packed.values.dtype).reshape(packed.shape)
+
+
+def _with_signs(packed: Packed, code: Code, count: int) -> Packed:
+    return replace(packed, negative_zeros=count, signs=torch.from_numpy(code.content), signs_block=code.block)
+
+
+def _words(tensor: Tensor) -> NDArray[np.unsignedinteger]:
+    """Return the numbers of the tensor in row-major order, as their bits."""
+    flat = tensor.reshape(-1).contiguous()
+    words: NDArray[np.unsignedinteger] = flat.view(torch.uint8).numpy().view(WORDS[tensor.element_size()])
+    return words

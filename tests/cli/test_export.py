@@ -1,0 +1,123 @@
+"""`st3 export`: a trained model in other forms."""
+
+import json
+import shutil
+
+import onnxruntime
+import pytest
+import torch
+
+import st3 as library
+from st3.files.weights import read_weights
+from st3.models import MODELS
+
+
+@pytest.fixture
+def run(finished, tmp_path):
+    folder = tmp_path / "run"
+    shutil.copytree(finished, folder)
+    return folder
+
+
+def test_a_sparse_file_is_written_beside_the_model_and_its_sizes_are_shown(st3, run):
+    (run / "model.sparse.safetensors").unlink()
+    answer = st3("export", run)
+    assert answer.exit_code == 0, answer.output
+    lines = answer.stdout.splitlines()
+    assert lines[0] == str(run / "model.sparse.safetensors")
+    assert [line.split("  ")[0] for line in lines[3:7]] == [
+        "all numbers, stored densely", "this file", "... of it positions", "bound: values and entropy of positions",
+    ]  # fmt: skip
+    assert "times smaller than all numbers" in lines[-1]
+    plain = read_weights(run / "model.safetensors")[0]
+    found = library.load_sparse(run / "model.sparse.safetensors")
+    assert found.keys() == plain.keys()
+    assert all(torch.equal(found[name], plain[name]) for name in plain)
+
+
+def test_training_writes_the_sparse_file_of_sparse_runs_only(finished):
+    assert (finished / "model.sparse.safetensors").is_file()
+    assert not (finished / "dense" / "model.sparse.safetensors").exists()
+    plain = read_weights(finished / "model.safetensors")
+    model = library.load_sparse(
+        finished / "model.sparse.safetensors", MODELS["digits_cnn"](classes=10, channels=1)
+    )
+    assert all(torch.equal(tensor, plain[0][name]) for name, tensor in model.state_dict().items())
+
+
+def test_eval_reads_a_sparse_file_and_one_of_16_bits(st3, run):
+    assert st3("export", run, "--values", "fp16", "--output", "half.safetensors").exit_code == 0
+    whole, sparse, half = (
+        json.loads(st3("eval", path, "--json").stdout)
+        for path in (run, run / "model.sparse.safetensors", "half.safetensors")
+    )
+    assert whole["loss"] == sparse["loss"]
+    assert half["loss"] == pytest.approx(whole["loss"], abs=1e-3)
+    assert whole["sparsity"] == sparse["sparsity"] == half["sparsity"]
+
+
+def test_a_dense_model_gains_nothing_and_it_says_so(st3, run):
+    answer = st3("export", run / "dense", "--to", "sparse")
+    assert answer.stdout.splitlines()[-1].startswith("No gain: ")
+
+
+def test_onnx_and_pt2_are_written_and_no_gain_is_claimed(st3, run):
+    for form in ("onnx", "pt2"):
+        answer = st3("export", run, "--to", form)
+        assert answer.exit_code == 0, answer.output
+        assert answer.stdout.startswith(f"{run / 'model'}.{form}\n")
+        assert "answers as the model does" in answer.stdout
+        assert answer.stdout.splitlines()[-1].startswith("No gain from zeros: ")
+        assert answer.stderr == ""
+    session = onnxruntime.InferenceSession(run / "model.onnx", providers=["CPUExecutionProvider"])
+    assert session.get_inputs()[0].shape == ["batch", 1, 8, 8]
+    program = torch.export.load(run / "model.pt2").module()
+    x = torch.randn(5, 1, 8, 8)
+    scores = session.run(None, {session.get_inputs()[0].name: x.numpy()})[0]
+    assert torch.allclose(program(x), torch.tensor(scores), atol=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--to", "tflite"], "export: --to must be one of sparse, onnx, pt2, got 'tflite'"),
+        (["--values", "fp8"], "export: --values must be one of same, fp16, bf16, got 'fp8'"),
+        (["--to", "onnx", "--values", "fp16"], "export: --values fp16 is for --to sparse alone"),
+        (["--output", "nowhere/m"], "--output: there is no folder nowhere"),
+    ],
+)
+def test_what_cannot_be_is_refused(st3, finished, words, said):
+    answer = st3("export", finished, *words)
+    assert (answer.exit_code, answer.stderr) == (1, f"error: {said}\n")
+
+
+def test_the_file_that_is_read_is_not_replaced(st3, run):
+    answer = st3("export", run, "--output", run / "model.safetensors")
+    told = f"error: --output: {run / 'model.safetensors'} is the file that is read: give another name\n"
+    assert (answer.exit_code, answer.stderr) == (1, told)
+
+
+def test_a_state_dict_becomes_a_sparse_file_and_for_onnx_must_be_named(st3, tmp_path):
+    weights = MODELS["digits_cnn"]().state_dict()
+    weights["conv2.weight"].zero_()
+    torch.save(weights, tmp_path / "w.pt")
+    assert st3("export", "w.pt").stdout.startswith("w.sparse.safetensors\n")
+    answer = st3("export", "w.pt", "--to", "pt2")
+    assert answer.stderr == (
+        "error: w.pt:\n  it does not say which model it is: add --model NAME\n"
+        "  it does not say what its pictures look like: add --input 3x32x32\n"
+    )
+    named = ["--model", "digits_cnn", "--input", "1x8x8"]
+    assert st3("export", "w.sparse.safetensors", "--to", "pt2", *named).stdout.startswith("w.pt2\n")
+
+
+def test_a_damaged_sparse_file_is_told_in_one_sentence(st3, run):
+    file = run / "model.sparse.safetensors"
+    content = bytearray(file.read_bytes())
+    content[-5] ^= 1
+    file.write_bytes(content)
+    for command in ("info", "eval", "export"):
+        answer = st3(command, file)
+        assert answer.exit_code == 1
+        assert answer.stderr.startswith(f"error: {file} is damaged: ")
+        assert len(answer.stderr.splitlines()) == 1
