@@ -57,13 +57,13 @@ def packed(step: Conv, program: Program) -> Callable[..., Tensor]:
         return plain
     operations: Any = torch.ops.mkldnn
     size = list(program.shapes[step.sources[0]])
-    stored = operations._reorder_convolution_weight(weight.to_mkldnn(), *where, size)
+    stored = operations._reorder_convolution_weight(weight, *where, size)
 
     def call(x: Tensor, *residual: Tensor) -> Tensor:
         x = x.contiguous(memory_format=PICTURES)
         if residual:
             other = residual[0].contiguous(memory_format=PICTURES)
-            ends = ("add", None, clamp if clamp == "relu" else None, [], None)
+            ends: tuple[Any, ...] = ("add", None, clamp if clamp == "relu" else None, [], None)
             result = operations._convolution_pointwise.binary(x, other, stored, bias, *where, *ends)
         else:
             result = operations._convolution_pointwise(x, stored, bias, *where, clamp, [], "")

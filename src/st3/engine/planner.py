@@ -156,7 +156,7 @@ class Planner:
         It is written over its residual `over`, if no later step reads that: half the memory moves.
         """
         value = self.values[name]
-        made = Field(*value.shape, geometry, self.border_wanted(name, geometry), self.lanes)  # type: ignore[arg-type]
+        made = Field.of(value.shape, geometry, self.border_wanted(name, geometry), self.lanes)
         if over and step and made == over.field and self.is_last_reader(step, step.sources[1]):
             buffer = over.buffer
         else:
@@ -344,7 +344,7 @@ class Planner:
 def windows_of(step: Step) -> Windows | None:
     """Return the windows a step looks at, if it is one that does."""
     if isinstance(step, Conv):
-        return Windows(step.weight.shape[2:], step.stride, step.padding, step.dilation)  # type: ignore[arg-type]
+        return Windows(step.weight.shape[2:], step.stride, step.padding, step.dilation)
     if isinstance(step, MaxPool):
         return Windows(step.kernel, step.stride, step.padding, step.dilation)
     if isinstance(step, AveragePool):

@@ -107,7 +107,7 @@ class Runtime:
             for step in self.program:
                 if type(step).__name__ == "Reshape":
                     found[step.name] = replace(found[step.name], kernel="view")
-        return [replace(found[step.name], **counts(step, self.program)) for step in self.program]
+        return [counted(found[step.name], step, self.program) for step in self.program]
 
 
 def described(operation: Operation, measured: dict[str, float]) -> dict[str, Choice]:
@@ -139,13 +139,13 @@ def dense_kernel(step: Step) -> str:
     return "dense" if isinstance(step, Conv | Linear) else "torch"
 
 
-def counts(step: Step, program: Program) -> dict[str, int]:
-    """Return non-zero weights and multiply-adds of a step."""
+def counted(choice: Choice, step: Step, program: Program) -> Choice:
+    """Add non-zero weights and multiply-adds."""
     if not isinstance(step, Conv | Linear):
-        return {}
+        return choice
     nonzeros = int((step.weight != 0).sum())
     outputs = math.prod(program.shapes[step.target]) // step.weight.shape[0]
-    return {"nonzeros": nonzeros, "macs": nonzeros * outputs}
+    return replace(choice, nonzeros=nonzeros, macs=nonzeros * outputs)
 
 
 def left_over(program: Program) -> float:
