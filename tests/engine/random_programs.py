@@ -49,12 +49,21 @@ def some_program(random: np.random.Generator) -> Program:
     for number in range(random.integers(1, 5)):
         name = f"s{number}"
         _, channels, high, wide = values[last].shape
-        activation = Activation(str(random.choice(["relu", "relu6", "gelu", "silu"]))) if random.random() < 0.7 else None
+        activation = (
+            Activation(str(random.choice(["relu", "relu6", "gelu", "silu"])))
+            if random.random() < 0.7
+            else None
+        )
         kind = random.choice(["conv", "depthwise", "pool", "residual"])
         size = int(min(random.integers(1, 5), high, wide))
         if kind == "pool":
             step: Step = MaxPool(
-                name=name, sources=(last,), target=name, kernel=(size, size), stride=(2, 1), padding=(size // 2, 0)
+                name=name,
+                sources=(last,),
+                target=name,
+                kernel=(size, size),
+                stride=(2, 1),
+                padding=(size // 2, 0),
             )
         else:
             groups = channels if kind == "depthwise" else 1

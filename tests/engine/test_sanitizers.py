@@ -16,31 +16,41 @@ SOURCE = Path(__file__).parents[2] / "src"
 
 def runtime_library(name: str) -> str | None:
     """Return the path of a sanitizer's runtime, as the compiler knows it."""
-    found = subprocess.run([*compiler(), f"-print-file-name={name}"], capture_output=True, text=True, check=False)
+    found = subprocess.run(
+        [*compiler(), f"-print-file-name={name}"], capture_output=True, text=True, check=False
+    )
     path = found.stdout.strip()
     return path if os.path.isabs(path) else None
 
 
+@pytest.fixture(scope="module")
+def sanitized(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    flags = ("-fsanitize=address,undefined", "-fno-sanitize-recover=all", "-g", "-O1")
+    return build(tmp_path_factory.mktemp("sanitized") / "_kernels.so", flags)
+
+
 @pytest.mark.slow
+@pytest.mark.timeout(900)
 @pytest.mark.skipif(not shutil.which("cc"), reason="needs a C compiler")
 @pytest.mark.parametrize("isa", ["avx512", "avx2", "baseline"])
-def test_random_programs_read_and_write_only_what_is_theirs(tmp_path, isa):
+def test_random_programs_read_and_write_only_what_is_theirs(sanitized, isa):
     preload = runtime_library("libasan.so")
     if preload is None:
         pytest.skip("the compiler has no address sanitizer")
-    flags = ("-fsanitize=address,undefined", "-fno-sanitize-recover=all", "-g", "-O1")
-    library = build(tmp_path / "_kernels.so", flags)
     environment = {
         **os.environ,
         "PYTHONPATH": str(SOURCE),
-        "ST3_KERNELS": str(library),
+        "ST3_KERNELS": str(sanitized),
         "ST3_TUNING": "off",
         "LD_PRELOAD": preload,
         "ASAN_OPTIONS": "detect_leaks=0:verify_asan_link_order=0",
     }
-    driver = TESTS / "random_programs.py"
     result = subprocess.run(
-        [sys.executable, str(driver), isa, "150"], env=environment, capture_output=True, text=True, check=False
+        [sys.executable, str(TESTS / "random_programs.py"), isa, "150"],
+        env=environment,
+        capture_output=True,
+        text=True,
+        check=False,
     )
     assert result.returncode == 0, result.stdout[-2000:] + result.stderr[-4000:]
     assert "150 programs" in result.stdout or "not here" in result.stdout

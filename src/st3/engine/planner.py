@@ -188,12 +188,19 @@ class Planner:
             windows = windows_of(reader)
             if windows is None or reader.sources[0] != name:
                 continue
-            if isinstance(reader, MaxPool) and not self.values[name].not_negative:
-                continue  # it wants minus infinity around it
+            if isinstance(reader, MaxPool) and self.wants_infinity(reader):
+                continue
             wanted = route(windows, self.program.shapes[reader.target], geometry, self.lanes)
             if wanted.source == geometry and wanted.every == (1, 1):
                 border = border.joined(wanted.border)
         return border
+
+    def wants_infinity(self, pool: MaxPool) -> bool:
+        """Whether zeros around the picture could be larger than what is in it."""
+        windows, shapes = windows_of(pool), self.program.shapes
+        assert windows is not None
+        outside = windows.look_outside(shapes[pool.sources[0]], shapes[pool.target])
+        return outside and not self.values[pool.sources[0]].not_negative
 
     # --- moves --------------------------------------------------------------------------------------------------
 
