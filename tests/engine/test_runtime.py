@@ -241,7 +241,8 @@ def test_branches_of_a_network_agree_with_torch(act, isa, size, batch):
         a,
         b,
         Affine(
-            name="scaled", sources=("a",), target="scaled", scale=sparse((6,), 1, 3), shift=sparse((6,), 1, 4), activation=act
+            name="scaled", sources=("a",), target="scaled", scale=sparse((6,), 1, 3), shift=sparse((6,), 1, 4),
+            activation=act,
         ),
         Concat(name="both", sources=("scaled", "b"), target="both"),
         InTorch(name="roll", sources=("both",), target="roll", function=lambda x: x.roll(1, 2), why="for the test"),

@@ -40,7 +40,10 @@ def build(target: Path, extra: tuple[str, ...] = ()) -> Path:
     library = target / LIBRARY if target.is_dir() else target
     command = compiler()
     with tempfile.TemporaryDirectory() as folder:
-        jobs = [("pool.c", "pool.o", ()), ("dispatch.c", "dispatch.o", ())]
+        jobs: list[tuple[str, str, tuple[str, ...]]] = [
+            ("pool.c", "pool.o", ()),
+            ("dispatch.c", "dispatch.o", ()),
+        ]
         for name, flags in instruction_sets().items():
             jobs.append(("kernels.c", f"{name}.o", (f"-DISA={name}", *flags)))
         calls = [

@@ -91,6 +91,11 @@ class Field:
     border: Border
     lanes: int
 
+    @classmethod
+    def of(cls, shape: tuple[int, ...], geometry: Geometry, border: Border, lanes: int) -> "Field":
+        images, channels, height, width = shape
+        return cls(images, channels, height, width, geometry, border, lanes)
+
     @property
     def pitch(self) -> int:
         """Floats from one row of vectors to the next."""
@@ -161,7 +166,8 @@ def border_copies(field: Field) -> tuple[Ints, Ints]:
     border, grid = field.border, field.geometry.grid
     high, wide, lanes = field.geometry.height, field.geometry.width, field.lanes
     lane = np.arange(lanes)
-    entries, shuffles = [], {}
+    entries = []
+    shuffles: dict[tuple[int, int], tuple[int, Ints]] = {}
     for y in range(-border.top, high + border.bottom):
         for x in range(-border.left, wide + border.right):
             if 0 <= y < high and 0 <= x < wide:
@@ -171,7 +177,7 @@ def border_copies(field: Field) -> tuple[Ints, Ints]:
             exists = (rows >= 0) & (rows < grid.rows) & (columns >= 0) & (columns < grid.columns)
             source = np.where(exists, lane + down * grid.columns + right, 0)
             number = shuffles.setdefault(
-                (down, right), (len(shuffles), np.concatenate([source, -exists.astype(int)]))
+                (down, right), (len(shuffles), np.concatenate([source, -exists.astype(int)]).astype(np.int32))
             )
             at = field.origin + y * field.pitch + x * lanes
             entries.append((at, field.origin + y % high * field.pitch + x % wide * lanes, number[0]))

@@ -165,10 +165,10 @@ def emit_chain(step: Conv | MaxPool | AveragePool, planner: Planner) -> None:
     begin = route(before, shape, have(planner, first_step.sources[0]), planner.lanes)
     wanted = route(windows, planner.program.shapes[step.target], begin.target, planner.lanes)
     fill = 0.0
-    if isinstance(step, MaxPool) and wanted.border != NO_BORDER and not planner.values[name].not_negative:
+    if isinstance(step, MaxPool) and planner.wants_infinity(step):
         fill = -float("inf")
     stays = wanted.source == begin.target and wanted.every == (1, 1) and fill == 0.0
-    middle = Field(*shape, begin.target, wanted.border if stays else NO_BORDER, planner.lanes)  # type: ignore[arg-type]
+    middle = Field.of(shape, begin.target, wanted.border if stays else NO_BORDER, planner.lanes)
     nowhere = Laid(middle, Buffer(0))
     first = convolution_of(first_step, planner, target=nowhere)
     moved = middle
@@ -287,10 +287,10 @@ def _(step: MaxPool, planner: Planner) -> None:
     wanted = route(
         windows, planner.program.shapes[step.target], have(planner, step.sources[0]), planner.lanes
     )
-    if wanted.border == NO_BORDER or source.not_negative:
-        laid = planner.pictures(step.sources[0], wanted)
-    else:
+    if planner.wants_infinity(step):
         laid = planner.relaid(step.sources[0], wanted, fill=-float("inf"))
+    else:
+        laid = planner.pictures(step.sources[0], wanted)
     emit_windows(step, planner, windows, wanted, laid, None)
 
 
@@ -320,7 +320,7 @@ def shares(
     if count_padding is None:
         count_padding = not isinstance(step, AveragePool) or step.count_padding
     shape = planner.program.shapes[step.target]
-    field = Field(*shape, wanted.target, NO_BORDER, planner.lanes)  # type: ignore[arg-type]
+    field = Field.of(shape, wanted.target, NO_BORDER, planner.lanes)
     _, rows, columns = field.pixels()
     size = planner.program.shapes[step.sources[0]][2:]
     share = np.ones(rows.shape, np.float32)

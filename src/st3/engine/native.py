@@ -186,8 +186,8 @@ class Kernels:
         numbers = table.contents.variants[: 5 * table.contents.variant_count]
         rows = [numbers[i : i + 5] for i in range(0, len(numbers), 5)]
         sparse, dense = ([row for row in rows if row[4] == kind] for kind in (0, 1))
-        self.sparse = [Variant(*row[:4], number) for number, row in enumerate(sparse)]
-        self.dense = [Variant(*row[:4], number) for number, row in enumerate(dense)]
+        self.sparse = [Variant(row[0], row[1], row[2], row[3], number) for number, row in enumerate(sparse)]
+        self.dense = [Variant(row[0], row[1], row[2], row[3], number) for number, row in enumerate(dense)]
 
 
 class Memory:
@@ -276,7 +276,7 @@ def load(path: Path) -> ctypes.CDLL:
     library.st3_pool_free.restype, library.st3_pool_free.argtypes = None, [c_void_p]
     library.st3_allocate.restype, library.st3_allocate.argtypes = c_void_p, [c_int64]
     library.st3_release.restype, library.st3_release.argtypes = None, [c_void_p]
-    common = [c_void_p, POINTER(KernelTable), c_void_p]
+    common: list[Any] = [c_void_p, POINTER(KernelTable), c_void_p]
     library.st3_pool_run.restype, library.st3_pool_run.argtypes = None, [*common, c_int32, c_void_p]
     library.st3_pool_time.restype, library.st3_pool_time.argtypes = (
         c_double,

@@ -156,7 +156,7 @@ class Planner:
         It is written over its residual `over`, if no later step reads that: half the memory moves.
         """
         value = self.values[name]
-        made = Field(*value.shape, geometry, self.border_wanted(name, geometry), self.lanes)  # type: ignore[arg-type]
+        made = Field.of(value.shape, geometry, self.border_wanted(name, geometry), self.lanes)
         if over and step and made == over.field and self.is_last_reader(step, step.sources[1]):
             buffer = over.buffer
         else:
@@ -188,12 +188,19 @@ class Planner:
             windows = windows_of(reader)
             if windows is None or reader.sources[0] != name:
                 continue
-            if isinstance(reader, MaxPool) and not self.values[name].not_negative:
-                continue  # it wants minus infinity around it
+            if isinstance(reader, MaxPool) and self.wants_infinity(reader):
+                continue
             wanted = route(windows, self.program.shapes[reader.target], geometry, self.lanes)
             if wanted.source == geometry and wanted.every == (1, 1):
                 border = border.joined(wanted.border)
         return border
+
+    def wants_infinity(self, pool: MaxPool) -> bool:
+        """Whether zeros around the picture could be larger than what is in it."""
+        windows, shapes = windows_of(pool), self.program.shapes
+        assert windows is not None
+        outside = windows.look_outside(shapes[pool.sources[0]], shapes[pool.target])
+        return outside and not self.values[pool.sources[0]].not_negative
 
     # --- moves --------------------------------------------------------------------------------------------------
 
@@ -344,7 +351,7 @@ class Planner:
 def windows_of(step: Step) -> Windows | None:
     """Return the windows a step looks at, if it is one that does."""
     if isinstance(step, Conv):
-        return Windows(step.weight.shape[2:], step.stride, step.padding, step.dilation)  # type: ignore[arg-type]
+        return Windows(step.weight.shape[2:], step.stride, step.padding, step.dilation)
     if isinstance(step, MaxPool):
         return Windows(step.kernel, step.stride, step.padding, step.dilation)
     if isinstance(step, AveragePool):

@@ -21,6 +21,11 @@ class Windows:
     def is_pointwise(self) -> bool:
         return self.kernel == (1, 1) and self.padding == (0, 0)
 
+    def look_outside(self, source: Shape, target: Shape) -> bool:
+        """Whether some window reaches beyond the picture."""
+        ends = zip(source[2:], target[2:], self.kernel, self.stride, self.padding, self.dilation, strict=True)
+        return any(p > 0 or (out - 1) * s + (k - 1) * d - p >= size for size, out, k, s, p, d in ends)
+
 
 @dataclass(frozen=True)
 class Route:

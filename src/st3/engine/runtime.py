@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from . import native
+from .batches import BatchedExecution, part_of
 from .dense import DenseExecution
 from .execution import Execution
 from .planner import Operation
@@ -54,12 +55,16 @@ class Runtime:
         cache: bool = True,
     ) -> None:
         self.program = program
-        self.execution: Execution | DenseExecution | None = None
+        self.execution: Execution | BatchedExecution | DenseExecution | None = None
         self.network_milliseconds: dict[str, float] = {}
         if isa == "none" or (isa is None and not native.is_built()):
             return
         tuner = Tuner(cache_file() if cache else None) if tune else None
-        self.execution = Execution(program, threads, tuner, isa)
+        part = part_of(program)
+        if part is program:
+            self.execution = Execution(program, threads, tuner, isa)
+        else:
+            self.execution = BatchedExecution(program, part, threads, tuner, isa)
         if tuner and left_over(program) > DOUBT:
             self.compare(DenseExecution(program, threads), tuner, f"{fingerprint(program)} t{threads} {isa}")
         if tuner:
@@ -76,6 +81,13 @@ class Runtime:
             tuner.changed = True
         if known == "dense":
             self.execution = dense
+
+    @property
+    def kernels_of(self) -> Execution | None:
+        """The execution with compiled kernels, where there is one."""
+        if isinstance(self.execution, BatchedExecution):
+            return self.execution.execution
+        return self.execution if isinstance(self.execution, Execution) else None
 
     @property
     def is_dense(self) -> bool:
@@ -101,13 +113,13 @@ class Runtime:
         found = {step.name: Choice(step.name, type(step).__name__, "torch") for step in self.program}
         if self.is_dense:
             found = {step.name: replace(found[step.name], kernel=dense_kernel(step)) for step in self.program}
-        elif isinstance(self.execution, Execution):
-            for operation in self.execution.operations:
-                found.update(described(operation, self.execution.measured.get(operation.name, {})))
+        elif self.kernels_of:
+            for operation in self.kernels_of.operations:
+                found.update(described(operation, self.kernels_of.measured.get(operation.name, {})))
             for step in self.program:
                 if type(step).__name__ == "Reshape":
                     found[step.name] = replace(found[step.name], kernel="view")
-        return [replace(found[step.name], **counts(step, self.program)) for step in self.program]
+        return [counted(found[step.name], step, self.program) for step in self.program]
 
 
 def described(operation: Operation, measured: dict[str, float]) -> dict[str, Choice]:
@@ -139,13 +151,13 @@ def dense_kernel(step: Step) -> str:
     return "dense" if isinstance(step, Conv | Linear) else "torch"
 
 
-def counts(step: Step, program: Program) -> dict[str, int]:
-    """Return non-zero weights and multiply-adds of a step."""
+def counted(choice: Choice, step: Step, program: Program) -> Choice:
+    """Add non-zero weights and multiply-adds."""
     if not isinstance(step, Conv | Linear):
-        return {}
+        return choice
     nonzeros = int((step.weight != 0).sum())
     outputs = math.prod(program.shapes[step.target]) // step.weight.shape[0]
-    return {"nonzeros": nonzeros, "macs": nonzeros * outputs}
+    return replace(choice, nonzeros=nonzeros, macs=nonzeros * outputs)
 
 
 def left_over(program: Program) -> float:
@@ -169,7 +181,9 @@ def hash_text(text: str) -> str:
     return hashlib.sha256(text.encode()).hexdigest()[:16]
 
 
-def measure(executions: dict[str, Execution | DenseExecution], program: Program) -> dict[str, float]:
+def measure(
+    executions: dict[str, Execution | BatchedExecution | DenseExecution], program: Program
+) -> dict[str, float]:
     """Return the shortest of some runs of each, taken in turns, in milliseconds."""
     inputs = [torch.zeros(program.shapes[name]) for name in program.inputs]
     best = dict.fromkeys(executions, math.inf)

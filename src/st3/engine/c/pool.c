@@ -66,9 +66,12 @@ static void work(Pool* pool, float* scratch) {
             continue;
         }
         uint32_t now = atomic_load_explicit(&pool->step, memory_order_acquire);
+        int32_t some = step->tasks / (pool->threads * 8);  // at once: small tasks cost less than to take them
+        if (some < 1) some = 1;
         int32_t t;
-        while ((t = atomic_fetch_add_explicit(&pool->next, 1, memory_order_relaxed)) < step->tasks)
-            run(step->arguments, t, &place);
+        while ((t = atomic_fetch_add_explicit(&pool->next, some, memory_order_relaxed)) < step->tasks)
+            for (int32_t end = t + some < step->tasks ? t + some : step->tasks; t < end; t++)
+                run(step->arguments, t, &place);
         if (atomic_fetch_add_explicit(&pool->arrived, 1, memory_order_acq_rel) == pool->threads - 1) {
             atomic_store_explicit(&pool->arrived, 0, memory_order_relaxed);
             atomic_store_explicit(&pool->next, 0, memory_order_relaxed);
