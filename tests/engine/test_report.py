@@ -30,7 +30,10 @@ def test_the_report_shows_every_layer_with_its_zeros_and_times():
 
 def test_the_report_says_what_runs_in_torch_and_why():
     fast = st3.engine.compile(SqueezeExcite().eval(), torch.randn(1, 3, 8, 8), tune=False)
-    assert fast.report().splitlines()[-2:] == ["In torch (1 of 5 steps):", "  mul: mul; it combines two values"]
+    assert fast.report().splitlines()[-2:] == [
+        "In torch (1 of 5 steps):",
+        "  mul: mul; it combines two values",
+    ]
     shown = st3.engine.compile(Attention().eval(), torch.randn(1, 3, 8, 8), tune=False).report()
     assert "  norm1.layer_norm: layer_norm; the engine has no such step" in shown
 
