@@ -307,7 +307,8 @@ class Planner:
         self, name: str, source: Plain, target: Plain, index: Array, sizes: dict[str, float | int]
     ) -> None:
         vectors = len(index) // self.lanes // int(sizes["parts"])
-        tasks = int(sizes["images"] * sizes["parts"]) * -(-int(sizes["planes"]) // PLANES_PER_TASK)
+        per_task = max(1, min(PLANES_PER_TASK, int(sizes["planes"]) // (2 * self.threads)))
+        tasks = int(sizes["images"] * sizes["parts"]) * -(-int(sizes["planes"]) // per_task)
 
         def make(binding: Binding) -> tuple[Structure, int]:
             return native.Move(
@@ -317,7 +318,7 @@ class Planner:
                 out_slot=target.slot,
                 index=binding.keep(index),
                 vectors=vectors,
-                planes_per_task=PLANES_PER_TASK,
+                planes_per_task=per_task,
                 **sizes,
             ), tasks
 
