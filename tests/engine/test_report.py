@@ -1,5 +1,6 @@
 """The report names every step, what it costs, and what is left to torch."""
 
+import re
 import subprocess
 import sys
 
@@ -20,7 +21,10 @@ def test_the_report_shows_every_layer_with_its_zeros_and_times():
         model.deep.weight[:, ::2] = 0
     fast = st3.engine.compile(model, torch.randn(2, 2, 4, 4), threads=1)
     lines = fast.report().splitlines()
-    assert lines[0].startswith("TinyNet for an input of 2x2x4x4: 1 thread, kernels for ")
+    # So small a network may be faster dense: that is measured.
+    assert re.fullmatch(
+        r"TinyNet for an input of 2x2x4x4: 1 thread, (kernels for|dense as a whole).*", lines[0]
+    )
     assert lines[2].split() == ["step", "kind", "weights", "zeros", "%", "kernel", "ms", "dense", "ms"]
     cells = {line.split()[0]: line.split() for line in lines[3:]}
     assert list(cells) == ["conv", "deep", "mean", "head", "all"]
