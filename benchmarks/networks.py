@@ -6,11 +6,11 @@ from torch.nn import functional as F
 
 
 class Block(nn.Module):
-    """A pre-norm transformer block with causal attention."""
+    """A pre-norm transformer block; causal as in GPT-2, or not, as in BERT and ViT."""
 
-    def __init__(self, width: int, heads: int) -> None:
+    def __init__(self, width: int, heads: int, is_causal: bool = True) -> None:
         super().__init__()
-        self.heads = heads
+        self.heads, self.is_causal = heads, is_causal
         self.norm1, self.norm2 = nn.LayerNorm(width), nn.LayerNorm(width)
         self.qkv, self.out = nn.Linear(width, 3 * width), nn.Linear(width, width)
         self.up, self.down = nn.Linear(width, 4 * width), nn.Linear(4 * width, width)
@@ -18,7 +18,7 @@ class Block(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         batch, tokens, width = x.shape
         q, k, v = self.qkv(self.norm1(x)).view(batch, tokens, 3, self.heads, -1).permute(2, 0, 3, 1, 4)
-        mixed = F.scaled_dot_product_attention(q, k, v, is_causal=True)
+        mixed = F.scaled_dot_product_attention(q, k, v, is_causal=self.is_causal)
         x = x + self.out(mixed.transpose(1, 2).reshape(batch, tokens, width))
         return x + self.down(F.gelu(self.up(self.norm2(x))))
 

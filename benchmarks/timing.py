@@ -54,9 +54,14 @@ def environment() -> dict[str, Any]:
     }
 
 
-def record(path: str | None, spec: dict[str, Any], rows: list[dict[str, Any]]) -> None:
-    """Print the rows and, given a path, write them with their spec (beside, then renamed)."""
-    for row in rows:
+def record(
+    path: str | None,
+    spec: dict[str, Any],
+    rows: list[dict[str, Any]],
+    shown: list[dict[str, Any]] | None = None,
+) -> None:
+    """Print the rows (or those `shown`) and, given a path, write them with their spec (beside, then renamed)."""
+    for row in rows if shown is None else shown:
         print(json.dumps(row))
     if path is None:
         return

@@ -6,6 +6,9 @@ import os
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 os.environ.setdefault("MPLBACKEND", "Agg")
 os.environ.setdefault("HF_HUB_OFFLINE", "1")
+os.environ.setdefault(
+    "ST3_TUNING", "off"
+)  # the engine's measurements under test are not for the user's cache
 
 from hypothesis import HealthCheck, settings
 

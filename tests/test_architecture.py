@@ -23,7 +23,7 @@ ARROWS: dict[str, str] = {
     "engine": "core measure registry tables",
     "training": "core measure methods files registry tables",
     "integrations": "core",
-    "__init__": "core files methods measure",
+    "__init__": "core engine files methods measure",
 }
 ARROWS["experiments"] = " ".join(ARROWS)
 ARROWS["cli"] = " ".join(ARROWS)

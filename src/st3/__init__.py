@@ -14,6 +14,9 @@
 0.80
 """
 
+import importlib
+from typing import TYPE_CHECKING, Any
+
 from .core.allocations import ERK, LAMP, Global, Sigma, Uniform
 from .core.attach import keep_mask, sparsify
 from .core.batch_norm import reestimate_batch_norm
@@ -38,6 +41,9 @@ from .methods.soft import Soft
 from .methods.sr_ste import SRSTE
 from .methods.st3 import ST3
 from .methods.str import STR
+
+if TYPE_CHECKING:
+    from . import engine
 
 __all__ = [
     "ACDC",
@@ -68,6 +74,7 @@ __all__ = [
     "TargetMissedError",
     "Uniform",
     "WeightsReplacedError",
+    "engine",
     "export_onnx",
     "export_program",
     "keep_mask",
@@ -79,3 +86,10 @@ __all__ = [
 ]
 
 __version__ = "0.1.0"
+
+
+def __getattr__(name: str) -> Any:
+    """Import the engine when it is first asked for: training does without it."""
+    if name == "engine":
+        return importlib.import_module(".engine", __name__)
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")

@@ -5,6 +5,7 @@ from typing import Annotated
 import typer
 from typer.core import TyperGroup
 
+from .bench import bench
 from .catalogue import list_names
 from .evaluate import evaluate
 from .export import export
@@ -58,6 +59,7 @@ def st3(
 
 app.command("train")(train)
 app.command("eval")(evaluate)
+app.command("bench")(bench)
 app.command("report")(report)
 app.command("plot")(plot)
 app.command("info")(info)

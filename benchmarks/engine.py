@@ -1,0 +1,169 @@
+"""The engine against ONNX Runtime, OpenVINO and torch: float32, in turns in one process, answers compared.
+
+    bar         ResNet-50 and MobileNetV1, 224x224, uniform masks: batch 1 and 16, one thread and two
+    break-even  the same at 30, 40 and 50 %, batch 1, one thread
+    masks       the same with other masks: ERK, and those of ST-3 (one global threshold) and ST-3 sigma
+    block       a transformer block as in BERT and ViT, 128 tokens of width 768
+    mlp         a perceptron of 1024-4096-4096-1000, one row
+    networks    every network of st3.models at 0, 50 and 90 %: never slower than 0.95 of the fastest dense engine
+
+The weights are fresh (normal, standard deviation sqrt(2 / fan-in)), cut by st3's own allocations and rescaled layer
+by layer; so "global" and "sigma" are trained-like masks, not trained ones. Uniform masks leave the first layer and
+depthwise layers dense. A row takes less than 100 seconds; rows that are in the file already are skipped, so it can be
+interrupted.
+"""
+
+import argparse
+import json
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from networks import Block
+from timing import record
+from torch import Tensor, nn
+
+from st3.core.patterns import FIRST
+from st3.engine.compare import ENGINE, compare
+from st3.engine.masking import is_depthwise, mask
+from st3.experiments.benchmark import usual_shape
+from st3.models import MODELS
+
+RESULTS = Path(__file__).parents[1] / "results" / "benchmarks" / "engine.json"
+SECONDS = 40.0  # for the rounds of one row
+PAPER = ("resnet50", "mobilenet_v1")
+SPARSITIES = (0.8, 0.9, 0.95, 0.98)
+
+# Batch 1, one thread, uniform masks: at least so much faster than the fastest dense engine, and what is aimed at.
+BAR = {
+    "resnet50": {0.8: (2.3, 2.8), 0.9: (3.6, 4.5), 0.95: (5.3, 7.0), 0.98: (8.0, 11.0)},
+    "mobilenet_v1": {0.8: (1.9, 2.4), 0.9: (2.6, 3.5), 0.95: (3.4, 4.8), 0.98: (4.3, 6.5)},
+}
+
+
+@dataclass(frozen=True)
+class Row:
+    """One measurement."""
+
+    part: str
+    network: str
+    sparsity: float
+    allocation: str = "uniform"
+    batch: int = 1
+    threads: int = 1
+
+    @property
+    def name(self) -> str:
+        return f"{self.part}:{self.network}:{self.sparsity:g}:{self.allocation}:b{self.batch}:t{self.threads}"
+
+
+def rows() -> Iterator[Row]:
+    for network in PAPER:
+        for batch, threads in ((1, 1), (16, 1), (1, 2), (16, 2)):
+            yield from (Row("bar", network, s, batch=batch, threads=threads) for s in SPARSITIES)
+        yield from (Row("break-even", network, s) for s in (0.3, 0.4, 0.5))
+        for allocation in ("erk", "global", "sigma"):
+            yield from (Row("masks", network, s, allocation) for s in SPARSITIES)
+    yield from (Row("block", "block", s) for s in (0.0, *SPARSITIES))
+    yield from (Row("mlp", "mlp", s) for s in (0.0, *SPARSITIES))
+    yield from (Row("networks", network, s) for network in MODELS for s in (0.0, 0.5, 0.9))
+
+
+def perceptron() -> nn.Module:
+    return nn.Sequential(
+        nn.Linear(1024, 4096), nn.ReLU(), nn.Linear(4096, 4096), nn.ReLU(), nn.Linear(4096, 1000)
+    )
+
+
+OTHERS: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...]]] = {
+    "block": (lambda: Block(768, 12, is_causal=False), (128, 768)),
+    "mlp": (perceptron, (1024,)),
+}
+
+
+def sparse_network(row: Row) -> tuple[nn.Module, Tensor]:
+    torch.manual_seed(0)
+    if row.network in OTHERS:
+        make, shape = OTHERS[row.network]
+        model = mask(make(), row.sparsity, row.allocation)
+    else:
+        shape = usual_shape(row.network)
+        model = MODELS[row.network](channels=shape[0])
+        depthwise = [is_depthwise] if any(is_depthwise("", module) for module in model.modules()) else []
+        dense = [FIRST, *depthwise] if row.allocation == "uniform" else []
+        mask(model, row.sparsity, row.allocation, keep_dense=dense)
+    return model.eval(), torch.randn(row.batch, *shape)
+
+
+def measure(row: Row, rounds: int) -> dict[str, Any]:
+    model, inputs = sparse_network(row)
+    found = compare(model, [inputs], threads=row.threads, rounds=rounds, seconds=SECONDS)
+    weights = [p.detach() for p in model.parameters() if p.dim() > 1]
+    zeros = sum(int((weight == 0).sum()) for weight in weights) / sum(weight.numel() for weight in weights)
+    least, aim = (
+        BAR.get(row.network, {}).get(row.sparsity, (None, None)) if row.part == "bar" else (None, None)
+    )
+    in_torch = [step.name for step in found.compiled.program if type(step).__name__ == "InTorch"]
+    return {
+        "row": row.name,
+        "zeros": round(zeros, 4),
+        **found.to_dict(),
+        "at least": least,
+        "aim": aim,
+        "in torch": len(in_torch),
+    }
+
+
+def table(done: dict[str, dict[str, Any]]) -> str:
+    """Return all rows as one table in Markdown."""
+    lines = [
+        "| row | zeros | engine ms | fastest other | its ms | times as fast (min / median) | at least / aim |"
+    ]
+    lines += ["|---|---|---|---|---|---|---|"]
+    for row in rows():
+        if (found := done.get(row.name)) is None:
+            continue
+        times = {each["name"]: each for each in found["engines"]}
+        own, rival = times[ENGINE], times[found["rival"]]
+        bar = f"{found['at least']} / {found['aim']}" if found["at least"] else ""
+        lines.append(
+            f"| {row.name} | {100 * found['zeros']:.1f} % | {own['min_ms']:.2f} ({own['median_ms']:.2f}) "
+            f"| {rival['name']} | {rival['min_ms']:.2f} ({rival['median_ms']:.2f}) "
+            f"| {found['speed_up']['min']:.2f} / {found['speed_up']['median']:.2f} | {bar} |"
+        )
+    return "\n".join(lines)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument(
+        "rows", nargs="*", help="names, or beginnings of names such as bar:resnet50 (default: all)"
+    )
+    parser.add_argument(
+        "--rounds", type=int, default=20, help="timed calls of each engine at most (default 20)"
+    )
+    parser.add_argument("--output", default=str(RESULTS), help="the JSON file to add the rows to")
+    parser.add_argument("--again", action="store_true", help="measure rows that are in the file already")
+    parser.add_argument("--list", action="store_true", help="print the names of the rows that are missing")
+    parser.add_argument("--table", action="store_true", help="print the file as a table")
+    given = parser.parse_args()
+    path = Path(given.output)
+    old = json.loads(path.read_text())["rows"] if path.exists() else []
+    done = {row["row"]: row for row in old}
+    wanted = [row for row in rows() if not given.rows or row.name.startswith(tuple(given.rows))]
+    wanted = [row for row in wanted if given.again or row.name not in done]
+    if given.table or given.list:
+        print(table(done) if given.table else "\n".join(row.name for row in wanted))
+        return
+    for row in wanted:
+        done[row.name] = measure(row, given.rounds)
+        ordered = [done[each.name] for each in rows() if each.name in done]
+        record(given.output, {"seconds per row": SECONDS}, ordered, shown=[done[row.name]])
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,101 @@
+"""Compile the C kernels: one object for each instruction set, linked into one library.
+
+Needs the standard library and a C compiler; the installer loads this file by itself.
+"""
+
+import os
+import platform
+import shlex
+import shutil
+import subprocess
+import tempfile
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+SOURCES = Path(__file__).parent / "c"
+LIBRARY = "_kernels.so"
+FLAGS = ("-std=gnu11", "-O2", "-fPIC", "-ffp-contract=fast", "-fvisibility=hidden", "-Wall", "-Wextra")
+
+AVX512 = (
+    "-mavx512f",
+    "-mavx512vl",
+    "-mavx512dq",
+    "-mavx512bw",
+    "-mavx2",
+    "-mfma",
+    "-mprefer-vector-width=512",
+)
+X86 = {"baseline": (), "avx2": ("-mavx2", "-mfma"), "avx512": AVX512}
+
+
+class BuildError(RuntimeError):
+    """The kernels could not be compiled; the text says why."""
+
+
+def build(target: Path, extra: tuple[str, ...] = ()) -> Path:
+    """Compile the kernels into the folder or file `target` and return the library's path.
+
+    `extra` flags are given to every call of the compiler.
+    """
+    library = target / LIBRARY if target.is_dir() else target
+    command = compiler()
+    with tempfile.TemporaryDirectory() as folder:
+        jobs: list[tuple[str, str, tuple[str, ...]]] = [
+            ("pool.c", "pool.o", ()),
+            ("dispatch.c", "dispatch.o", ()),
+        ]
+        for name, flags in instruction_sets().items():
+            jobs.append(("kernels.c", f"{name}.o", (f"-DISA={name}", *flags)))
+        calls = [
+            [*command, *FLAGS, *flags, *extra, "-c", str(SOURCES / source), "-o", str(Path(folder) / name)]
+            for source, name, flags in jobs
+        ]
+        with ThreadPoolExecutor(os.cpu_count()) as workers:
+            list(workers.map(call, calls))
+        objects = [str(Path(folder) / name) for _, name, _ in jobs]
+        linked = Path(folder) / LIBRARY
+        call([*command, "-shared", *extra, "-o", str(linked), *objects, "-lpthread", "-lm"])
+        library.parent.mkdir(parents=True, exist_ok=True)
+        beside = library.with_name(f".{library.name}.{os.getpid()}")  # a process may have the old one open
+        shutil.copy(linked, beside)
+        os.replace(beside, library)
+    return library
+
+
+def instruction_sets() -> dict[str, tuple[str, ...]]:
+    """Return the flags of each instruction set to compile for."""
+    return X86 if platform.machine().lower() in ("x86_64", "amd64") else {"baseline": ()}
+
+
+def compiler() -> list[str]:
+    """Return the command of the C compiler: $CC, else cc, gcc or clang."""
+    asked = os.environ.get("CC")
+    if asked:
+        return shlex.split(asked)
+    for name in ("cc", "gcc", "clang"):
+        if shutil.which(name):
+            return [name]
+    raise BuildError(
+        "no C compiler found (looked for cc, gcc, clang); install one or set CC, then build again"
+    )
+
+
+def call(command: list[str]) -> None:
+    try:
+        result = subprocess.run(command, capture_output=True, text=True, check=False)
+    except OSError as error:
+        raise BuildError(f"the C compiler {command[0]!r} could not be started: {error}") from error
+    if result.returncode:
+        raise BuildError(f"the C compiler failed: {shlex.join(command)}\n{result.stderr.strip()}")
+
+
+def main() -> None:
+    """Build the library in its place inside the package."""
+    try:
+        print(build(Path(__file__).parent))
+    except BuildError as error:
+        raise SystemExit(f"error: {error}") from None
+
+
+if __name__ == "__main__":
+    main()

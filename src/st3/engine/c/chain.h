@@ -1,0 +1,44 @@
+// A convolution and a step that takes each channel by itself, a few channels at a time.
+#ifndef ST3_CHAIN_H
+#define ST3_CHAIN_H
+
+#include "dense.h"
+#include "moves.h"
+
+// Tasks: for each group of channels, each image.
+static void run_chain(const void* arguments, int32_t task, const Place* place) {
+    const Chain* c = arguments;
+    int32_t image = task % c->images, group = task / c->images;
+    int32_t low = c->bounds[group], high = c->bounds[group + 1];
+    float* middle = place->scratch + c->middle;
+    float* moved = place->scratch + c->moved;
+
+    if (c->sparse) {
+        Sparse s = *c->sparse;
+        s.out = middle + c->origin - low * c->plane;
+        s.out_image = 0;
+        for (int32_t t = 0; t < s.tile_count; t++) sparse_group(&s, group, image, s.tiles + t, place->scratch);
+    } else {
+        Dense d = *c->dense;
+        d.out = middle + c->origin - low * c->plane;
+        d.out_image = 0;
+        for (int32_t first = low; first < high; first += DENSE_OUTPUTS) dense_bundle(&d, image, first);
+    }
+    for (int32_t p = 0; p < high - low; p++) {
+        if (c->halo) fill_border(c->halo, middle + p * c->plane);
+        if (c->move) move_plane(c->move, middle + p * c->plane, moved + p * c->moved_plane, c->move->index);
+    }
+    const float* in = moved + c->moved_origin - low * c->moved_plane;
+    if (c->next) {
+        Sparse s = *c->next;
+        s.in = in;
+        s.in_image = 0;
+        for (int32_t t = 0; t < s.tile_count; t++) sparse_group(&s, group, image, s.tiles + t, place->scratch);
+    } else {
+        const Window* w = c->window;
+        for (int32_t p = low; p < high; p++)
+            window_plane(w, in + p * w->in_plane, w->out + ((int64_t)image * c->bounds[c->group_count] + p) * w->out_plane);
+    }
+}
+
+#endif

@@ -1,0 +1,30 @@
+// Which of the compiled kernels this processor runs.
+#include <string.h>
+
+#include "plan.h"
+
+extern const Kernels st3_kernels_baseline;
+#if defined(__x86_64__)
+extern const Kernels st3_kernels_avx2, st3_kernels_avx512;
+#endif
+
+// `wanted`: a name, or NULL for the best. NULL: not compiled, or this processor has not got it.
+PUBLIC const Kernels* st3_kernels(const char* wanted) {
+#if defined(__x86_64__)
+    __builtin_cpu_init();
+    int avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
+    int avx512 = avx2 && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512vl") &&
+                 __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512bw");
+    if (avx512 && (!wanted || !strcmp(wanted, "avx512"))) return &st3_kernels_avx512;
+    if (avx2 && (!wanted || !strcmp(wanted, "avx2"))) return &st3_kernels_avx2;
+#endif
+    if (!wanted || !strcmp(wanted, "baseline")) return &st3_kernels_baseline;
+    return 0;
+}
+
+PUBLIC int64_t st3_size(int32_t which) {
+    static const int64_t sizes[] = {sizeof(Item), sizeof(Tile), sizeof(Block), sizeof(Finish), sizeof(Sparse),
+                                    sizeof(Dense), sizeof(Halo), sizeof(Move), sizeof(Turn), sizeof(Window),
+                                    sizeof(Average), sizeof(Combine), sizeof(Rows), sizeof(Chain), sizeof(Tilewise), sizeof(Step), sizeof(Kernels)};
+    return which < (int32_t)(sizeof sizes / sizeof *sizes) ? sizes[which] : -1;
+}

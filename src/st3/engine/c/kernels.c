@@ -1,0 +1,35 @@
+// All kernels, for the instruction set this file is compiled for; ISA is its name.
+#include "chain.h"
+#include "rows.h"
+#include "turn.h"
+
+#define JOIN_(a, b) a##b
+#define JOIN(a, b) JOIN_(a, b)
+#define TEXT_(a) #a
+#define TEXT(a) TEXT_(a)
+
+#define SPARSE_SIZE(R, C, S) R, C, S, AT_A_TIME((R) * (C)), 0,
+#define DENSE_SIZE(R, C, S) R, C, S, DENSE_OUTPUTS, 1,
+
+static const int32_t sizes[] = {
+    SMALL_TILES(SPARSE_SIZE)
+#if ACCUMULATORS == 28
+    LARGE_TILES(SPARSE_SIZE)
+#endif
+    SMALL_DENSE_TILES(DENSE_SIZE)
+#if ACCUMULATORS == 28
+    LARGE_DENSE_TILES(DENSE_SIZE)
+#endif
+};
+
+const Kernels JOIN(st3_kernels_, ISA) = {
+    .name = TEXT(ISA),
+    .lanes = LANES,
+    .accumulators = ACCUMULATORS,
+    .variant_count = sizeof sizes / sizeof *sizes / 5,
+    .dense_outputs = DENSE_OUTPUTS,
+    .variants = sizes,
+    .run = {[SPARSE] = run_sparse, [DENSE] = run_dense, [HALO] = run_halo, [MOVE] = run_move,
+            [TURN] = run_turn, [WINDOW] = run_window, [AVERAGE] = run_average, [COMBINE] = run_combine,
+            [ROWS] = run_rows, [CHAIN] = run_chain, [TILEWISE] = run_tilewise},
+};

@@ -1,0 +1,119 @@
+// Changes of place: borders of a field, changes of layout, and steps that touch every number once.
+#ifndef ST3_MOVES_H
+#define ST3_MOVES_H
+
+#include "finish.h"
+
+static void fill_border(const Halo* h, float* plane) {
+    const int32_t* entry = h->entries;
+    for (int32_t i = 0; i < h->entry_count; i++, entry += 3) {
+        const int32_t* shuffle = h->shuffles + (int64_t)entry[2] * 2 * LANES;
+        vec moved = permute(load(plane + entry[1]), *(const ivec*)shuffle);
+        store(plane + entry[0], keep(moved, *(const ivec*)(shuffle + LANES)));
+    }
+}
+
+// Tasks: planes.
+static void run_halo(const void* arguments, int32_t task, const Place* place) {
+    (void)place;
+    const Halo* h = arguments;
+    fill_border(h, h->field + task * h->plane);
+}
+
+ALWAYS vec gathered(const float* in, const int32_t* index, float fill) {
+    ivec at = *(const loose_ivec*)index;
+    ivec outside = at < 0;
+    return choose(outside, spread(fill), gather(in, at & ~outside));
+}
+
+static void move_plane(const Move* m, const float* in, float* out, const int32_t* index) {
+    for (int64_t v = 0; v + 1 < m->vectors; v++, index += LANES)
+        store_loose(out + v * LANES, gathered(in, index, m->fill));
+    vec last = gathered(in, index, m->fill);
+    memcpy(out + (m->vectors - 1) * LANES, &last, m->last_lanes * 4);
+}
+
+// Tasks: for each image and part of it, ranges of planes.
+static void run_move(const void* arguments, int32_t task, const Place* place) {
+    const Move* m = arguments;
+    int32_t ranges = (m->planes + m->planes_per_task - 1) / m->planes_per_task;
+    int32_t range = task % ranges, part = task / ranges % m->parts, image = task / ranges / m->parts;
+    const float* in = (m->in_slot < 0 ? m->in : place->slots[m->in_slot]) + image * m->in_image + part * m->in_part;
+    float* out = (m->out_slot < 0 ? m->out : place->slots[m->out_slot]) + image * m->out_image + part * m->out_part;
+    int32_t end = (range + 1) * m->planes_per_task;
+    if (end > m->planes) end = m->planes;
+    for (int32_t p = range * m->planes_per_task; p < end; p++)
+        move_plane(m, in + p * m->in_plane, out + p * m->out_plane, m->index + part * m->index_image);
+}
+
+// The largest or the weighted sum of each window of a plane.
+static void window_plane(const Window* w, const float* in, float* out) {
+    for (int32_t y = 0; y < w->height; y++)
+        for (int32_t x = 0; x < w->width; x++) {
+            const char* from = (const char*)(in + y * w->in_row + x * w->in_column);
+            int64_t at = ((int64_t)y * w->width + x) * LANES;
+            vec v = load((const float*)(from + w->taps[0]));
+            if (w->scale) {
+                for (int32_t t = 1; t < w->tap_count; t++) v += load((const float*)(from + w->taps[t]));
+                v *= load(w->scale + at);
+            } else {
+                for (int32_t t = 1; t < w->tap_count; t++) {
+                    vec next = load((const float*)(from + w->taps[t]));
+                    v = choose((next > v) | (next != next), next, v);
+                }
+            }
+            if (w->mask) v = keep(v, *(const ivec*)(w->mask + at));
+            store(out + y * w->out_row + x * LANES, v);
+        }
+}
+
+// Tasks: planes.
+static void run_window(const void* arguments, int32_t task, const Place* place) {
+    (void)place;
+    const Window* w = arguments;
+    window_plane(w, w->in + task * w->in_plane, w->out + task * w->out_plane);
+}
+
+// Tasks: groups of images. The mean of each plane; an image's lanes stand side by side.
+static void run_average(const void* arguments, int32_t task, const Place* place) {
+    (void)place;
+    const Average* a = arguments;
+    int32_t lanes = LANES / a->image_lanes;  // of one image
+    int32_t present = task + 1 < a->images ? a->image_lanes : a->last_images;
+    float* out = a->out + (int64_t)task * a->image_lanes * a->channels;
+    for (int32_t c = 0; c < a->channels; c++) {
+        const float* from = a->in + task * a->in_image + c * a->in_plane;
+        vec total = {0};
+        for (int32_t y = 0; y < a->height; y++)
+            for (int32_t x = 0; x < a->width; x++) total += load(from + y * a->in_row + x * LANES);
+        for (int32_t n = 0; n < present; n++) {
+            float mean = 0;
+            for (int32_t l = 0; l < lanes; l++) mean += total[n * lanes + l];
+            out[(int64_t)n * a->channels + c] = mean * a->scale;
+        }
+    }
+}
+
+// Tasks: planes of all images.
+static void run_combine(const void* arguments, int32_t task, const Place* place) {
+    (void)place;
+    const Combine* c = arguments;
+    int32_t channel = task % c->channels, image = task / c->channels;
+    const float* in = c->in + image * c->in_image + channel * c->in_plane;
+    float* out = c->out + image * c->out_image + channel * c->out_plane;
+    const float* residual = c->finish.residual;
+    if (residual) residual += image * c->finish.residual_image + channel * c->finish.residual_plane;
+    vec scale = spread(c->scale ? c->scale[channel] : 1.0f), shift = spread(c->shift ? c->shift[channel] : 0.0f);
+    vec low = spread(c->finish.low), high = spread(c->finish.high);
+    for (int32_t y = 0; y < c->height; y++)
+        for (int32_t x = 0; x < c->width; x++) {
+            const int32_t* mask = c->finish.mask ? c->finish.mask + ((int64_t)y * c->width + x) * LANES : 0;
+            vec v = load(in + y * c->in_row + x * LANES) * scale + shift;
+            const float* more = residual ? residual + y * c->finish.residual_row + x * LANES : 0;
+            store(out + y * c->out_row + x * LANES, clamped(v, more, low, high, mask));
+        }
+    if (c->finish.function)
+        activate_tile(out, c->out_row, c->height, c->width, c->finish.function, c->finish.mask, c->width * LANES);
+}
+
+#endif

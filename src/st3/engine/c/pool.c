@@ -1,0 +1,173 @@
+#define _GNU_SOURCE
+#include "pool.h"
+
+#include <pthread.h>
+#include <sched.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <time.h>
+
+#define SPINS 4000  // some microseconds; a caller in a loop finds the threads awake, an idle process costs nothing
+
+typedef struct {
+    Pool* pool;
+    float* scratch;
+    pthread_t thread;
+    char apart[64];
+} Worker;
+
+struct Pool {
+    int32_t threads, stopping;
+    Worker* workers;  // the caller is the first
+    const Kernels* kernels;
+    const Step* steps;
+    int32_t count;
+    float* const* slots;
+    pthread_mutex_t lock;
+    pthread_cond_t wake;
+    int32_t sleeping;
+    _Alignas(64) _Atomic uint32_t generation;  // of plans
+    _Alignas(64) _Atomic int32_t next;         // the task to take
+    _Alignas(64) _Atomic int32_t arrived;      // at the end of the step
+    _Alignas(64) _Atomic uint32_t step;        // steps ended since the pool began
+};
+
+void* st3_allocate(int64_t bytes) {
+    int64_t huge = 2 << 20;
+    bytes = (bytes + huge - 1) / huge * huge;
+    void* block = aligned_alloc(huge, bytes);
+    if (!block) return 0;
+#if defined(__linux__)
+    madvise(block, bytes, MADV_HUGEPAGE);  // planes lie far apart: with small pages, looking up addresses costs more
+#endif
+    memset(block, 0, bytes);
+    return block;
+}
+
+void st3_release(void* block) { free(block); }
+
+static inline void relax(void) {
+#if defined(__x86_64__) || defined(__i386__)
+    __builtin_ia32_pause();
+#elif defined(__aarch64__)
+    __asm__ volatile("yield");
+#endif
+}
+
+static void work(Pool* pool, float* scratch) {
+    Place place = {pool->slots, scratch};
+    for (int32_t s = 0; s < pool->count; s++) {
+        const Step* step = pool->steps + s;
+        Run run = pool->kernels->run[step->kind];
+        if (pool->threads == 1) {
+            for (int32_t t = 0; t < step->tasks; t++) run(step->arguments, t, &place);
+            continue;
+        }
+        uint32_t now = atomic_load_explicit(&pool->step, memory_order_acquire);
+        int32_t some = step->tasks / (pool->threads * 8);  // at once: small tasks cost less than to take them
+        if (some < 1) some = 1;
+        int32_t t;
+        while ((t = atomic_fetch_add_explicit(&pool->next, some, memory_order_relaxed)) < step->tasks)
+            for (int32_t end = t + some < step->tasks ? t + some : step->tasks; t < end; t++)
+                run(step->arguments, t, &place);
+        if (atomic_fetch_add_explicit(&pool->arrived, 1, memory_order_acq_rel) == pool->threads - 1) {
+            atomic_store_explicit(&pool->arrived, 0, memory_order_relaxed);
+            atomic_store_explicit(&pool->next, 0, memory_order_relaxed);
+            atomic_store_explicit(&pool->step, now + 1, memory_order_release);
+        } else {
+            // More threads than free processors: after a while, let the others run.
+            for (int spins = 0; atomic_load_explicit(&pool->step, memory_order_acquire) == now; spins++)
+                if (spins < SPINS) relax();
+                else sched_yield();
+        }
+    }
+}
+
+static void* worker_main(void* argument) {
+    Worker* worker = argument;
+    Pool* pool = worker->pool;
+    uint32_t seen = 0;
+    for (;;) {
+        for (int spins = 0; spins < SPINS && atomic_load_explicit(&pool->generation, memory_order_acquire) == seen; spins++)
+            relax();
+        if (atomic_load_explicit(&pool->generation, memory_order_acquire) == seen) {
+            pthread_mutex_lock(&pool->lock);
+            pool->sleeping++;
+            while (atomic_load_explicit(&pool->generation, memory_order_acquire) == seen)
+                pthread_cond_wait(&pool->wake, &pool->lock);
+            pool->sleeping--;
+            pthread_mutex_unlock(&pool->lock);
+        }
+        seen++;
+        if (pool->stopping) return 0;
+        work(pool, worker->scratch);
+    }
+}
+
+static void start_generation(Pool* pool) {
+    pthread_mutex_lock(&pool->lock);
+    atomic_fetch_add_explicit(&pool->generation, 1, memory_order_release);
+    if (pool->sleeping) pthread_cond_broadcast(&pool->wake);
+    pthread_mutex_unlock(&pool->lock);
+}
+
+Pool* st3_pool_new(int32_t threads, int64_t scratch_floats) {
+    Pool* pool = aligned_alloc(64, (sizeof(Pool) + 63) / 64 * 64);
+    if (!pool) return 0;
+    *pool = (Pool){.threads = 0};
+    pthread_mutex_init(&pool->lock, 0);
+    pthread_cond_init(&pool->wake, 0);
+    pool->workers = calloc(threads, sizeof(Worker));
+    int64_t bytes = scratch_floats * 4 + 64;
+    int failed = !pool->workers;
+    for (int32_t i = 0; i < threads && !failed; i++) {
+        Worker* worker = pool->workers + i;
+        worker->pool = pool;
+        worker->scratch = st3_allocate(bytes);
+        failed = !worker->scratch || (i && pthread_create(&worker->thread, 0, worker_main, worker));
+        if (failed) free(worker->scratch);
+        else pool->threads++;
+    }
+    if (!failed) return pool;
+    st3_pool_free(pool);
+    return 0;
+}
+
+void st3_pool_free(Pool* pool) {
+    if (!pool) return;
+    pool->stopping = 1;
+    start_generation(pool);
+    for (int32_t i = 0; i < pool->threads; i++) {
+        if (i) pthread_join(pool->workers[i].thread, 0);
+        free(pool->workers[i].scratch);
+    }
+    free(pool->workers);
+    pthread_cond_destroy(&pool->wake);
+    pthread_mutex_destroy(&pool->lock);
+    free(pool);
+}
+
+void st3_pool_run(Pool* pool, const Kernels* kernels, const Step* steps, int32_t count, float* const* slots) {
+    pool->kernels = kernels;
+    pool->steps = steps;
+    pool->count = count;
+    pool->slots = slots;
+    if (pool->threads > 1) start_generation(pool);
+    work(pool, pool->workers[0].scratch);
+}
+
+double st3_pool_time(Pool* pool, const Kernels* kernels, const Step* steps, int32_t count, float* const* slots,
+                     int32_t repeats) {
+    double best = 1e300;
+    for (int32_t i = 0; i < repeats; i++) {
+        struct timespec a, b;
+        clock_gettime(CLOCK_MONOTONIC, &a);
+        st3_pool_run(pool, kernels, steps, count, slots);
+        clock_gettime(CLOCK_MONOTONIC, &b);
+        double took = (b.tv_sec - a.tv_sec) * 1e9 + (b.tv_nsec - a.tv_nsec);
+        if (took < best) best = took;
+    }
+    return best;
+}

@@ -1,0 +1,44 @@
+// A sparse matrix times few vectors. Lanes are outputs: a slice of LANES outputs of like length is a list of
+// (LANES weights, LANES positions), so that the sums never cross lanes.
+#ifndef ST3_ROWS_H
+#define ST3_ROWS_H
+
+#include "finish.h"
+
+static void rows_slice(const Rows* r, int32_t slice, const float* in, float* out, const float* residual) {
+    const float* weight = r->weights + r->starts[slice] * LANES;
+    const int32_t* index = r->index + r->starts[slice] * LANES;
+    int64_t count = r->starts[slice + 1] - r->starts[slice], i = 0;
+    vec a = {0}, b = {0}, c = {0}, d = {0};
+    for (; i + 3 < count; i += 4, weight += 4 * LANES, index += 4 * LANES) {
+        a += load(weight) * gather(in, *(const ivec*)index);
+        b += load(weight + LANES) * gather(in, *(const ivec*)(index + LANES));
+        c += load(weight + 2 * LANES) * gather(in, *(const ivec*)(index + 2 * LANES));
+        d += load(weight + 3 * LANES) * gather(in, *(const ivec*)(index + 3 * LANES));
+    }
+    for (; i < count; i++, weight += LANES, index += LANES) a += load(weight) * gather(in, *(const ivec*)index);
+    const int32_t* order = r->order + slice * LANES;
+    vec total = (a + b) + (c + d) + load(r->bias + slice * LANES);
+    if (residual)
+        for (int l = 0; l < LANES; l++)
+            if (order[l] >= 0) total[l] += residual[order[l]];
+    total = smaller(spread(r->high), larger(spread(r->low), total));
+    if (r->function) total = activate(total, r->function);
+    for (int l = 0; l < LANES; l++)
+        if (order[l] >= 0) out[order[l]] = total[l];
+}
+
+// Tasks: ranges of slices, each for all vectors.
+static void run_rows(const void* arguments, int32_t task, const Place* place) {
+    const Rows* r = arguments;
+    const float* in = r->in_slot < 0 ? r->in : place->slots[r->in_slot];
+    float* out = r->out_slot < 0 ? r->out : place->slots[r->out_slot];
+    int32_t end = (task + 1) * r->slices_per_task;
+    if (end > r->slices) end = r->slices;
+    for (int32_t slice = task * r->slices_per_task; slice < end; slice++)
+        for (int32_t v = 0; v < r->vectors; v++)
+            rows_slice(r, slice, in + (int64_t)v * r->inputs, out + (int64_t)v * r->outputs,
+                       r->residual ? r->residual + (int64_t)v * r->outputs : 0);
+}
+
+#endif

@@ -1,0 +1,133 @@
+// The sparse convolution: for every output, a list of (weight, where its input lies).
+//
+// A tile of vectors is summed in registers. Each non-zero costs one broadcast and one aligned load with multiply-add per
+// vector. Small tiles take several outputs at a time, since sums must not wait for one another; their lists are
+// interleaved in a "bundle" and padded to one length. Lists are cut into blocks of input channels, so that what a
+// block reads stays in the first cache; between blocks the sums wait in `partial`.
+#ifndef ST3_SPARSE_H
+#define ST3_SPARSE_H
+
+#include "finish.h"
+#include "variants.h"
+
+#define AHEAD 2048  // bytes of a list, on their way from the third cache or memory
+#define UNROLL _Pragma("GCC unroll 32")
+#define AT_A_TIME(vectors) ((vectors) * 2 > ACCUMULATORS ? 1 : (vectors) * 4 > ACCUMULATORS ? 2 : 4)
+
+typedef void (*SparseKernel)(const Sparse*, const Block*, const Tile*, const float*, float*, const float*, float*);
+
+ALWAYS void sparse_tile(const Sparse* s, const Block* block, const Tile* tile, const float* in, float* out,
+                        const float* residual, float* partial, const int rows, const int columns, const int step,
+                        const int outputs) {
+    const int64_t in_row = s->in_row * 4, in_column = (step ? step * LANES : s->in_column) * 4;
+    const int vectors = rows * columns;
+    const Item* item = s->items + block->items;
+    const int32_t* output = s->outputs + block->bundle * outputs;
+    const int32_t* length = s->lengths + block->bundle;
+    const int32_t* mask = s->finish.mask ? s->finish.mask + tile->mask : 0;
+    const vec low = spread(s->finish.low), high = spread(s->finish.high);
+    for (int i = 0; i < block->bundles; i++, output += outputs) {
+        vec sums[ACCUMULATORS];
+        if (block->first) {
+            UNROLL for (int k = 0; k < outputs; k++) {
+                vec bias = spread(s->bias[output[k] < 0 ? 0 : output[k]]);
+                UNROLL for (int v = 0; v < vectors; v++) sums[k * vectors + v] = bias;
+            }
+        } else {
+            UNROLL for (int k = 0; k < outputs; k++) {
+                const float* from = partial + (int64_t)(output[k] < 0 ? 0 : output[k] - block->base) * vectors * LANES;
+                UNROLL for (int v = 0; v < vectors; v++) sums[k * vectors + v] = load(from + v * LANES);
+            }
+        }
+        if (block->last) {
+            UNROLL for (int k = 0; k < outputs; k++) {
+                int64_t o = output[k] < 0 ? 0 : output[k];
+                UNROLL for (int r = 0; r < rows; r++) UNROLL for (int c = 0; c < columns; c++) {
+                    __builtin_prefetch(out + o * s->out_plane + r * s->out_row + c * LANES, 1);
+                    if (residual)
+                        __builtin_prefetch(residual + o * s->finish.residual_plane + r * s->finish.residual_row + c * LANES);
+                }
+            }
+        }
+        for (const Item* end = item + (int64_t)length[i] * outputs; item < end; item += outputs) {
+            __builtin_prefetch((const char*)item + AHEAD);
+            UNROLL for (int k = 0; k < outputs; k++) {
+                vec weight = spread(item[k].weight);
+                const char* from = (const char*)in + item[k].bytes;
+                UNROLL for (int r = 0; r < rows; r++) UNROLL for (int c = 0; c < columns; c++)
+                    sums[k * vectors + r * columns + c] += weight * load((const float*)(from + r * in_row + c * in_column));
+            }
+        }
+        if (block->last) {
+            UNROLL for (int k = 0; k < outputs; k++) {
+                if (output[k] < 0) continue;
+                float* to = out + output[k] * s->out_plane;
+                const float* more = residual ? residual + output[k] * s->finish.residual_plane : 0;
+                UNROLL for (int r = 0; r < rows; r++) UNROLL for (int c = 0; c < columns; c++)
+                    store(to + r * s->out_row + c * LANES,
+                          clamped(sums[k * vectors + r * columns + c],
+                                  more ? more + r * s->finish.residual_row + c * LANES : 0, low, high,
+                                  mask ? mask + r * s->mask_row + c * LANES : 0));
+            }
+            if (s->finish.function)
+                for (int k = 0; k < outputs; k++)
+                    if (output[k] >= 0)
+                        activate_tile(out + output[k] * s->out_plane, s->out_row, rows, columns, s->finish.function,
+                                      mask, s->mask_row);
+        } else {
+            UNROLL for (int k = 0; k < outputs; k++) {
+                if (output[k] < 0) continue;
+                float* to = partial + (int64_t)(output[k] - block->base) * vectors * LANES;
+                UNROLL for (int v = 0; v < vectors; v++) store(to + v * LANES, sums[k * vectors + v]);
+            }
+        }
+    }
+}
+
+#define SPARSE_KERNEL(R, C, S)                                                                                     \
+    static void sparse_##R##_##C##_##S(const Sparse* s, const Block* block, const Tile* tile, const float* in,     \
+                                       float* out, const float* residual, float* partial) {                        \
+        sparse_tile(s, block, tile, in, out, residual, partial, R, C, S, AT_A_TIME((R) * (C)));                    \
+    }
+#define SPARSE_NAME(R, C, S) sparse_##R##_##C##_##S,
+
+SMALL_TILES(SPARSE_KERNEL)
+#if ACCUMULATORS == 28
+LARGE_TILES(SPARSE_KERNEL)
+#endif
+
+static const SparseKernel sparse_kernels[] = {
+    SMALL_TILES(SPARSE_NAME)
+#if ACCUMULATORS == 28
+    LARGE_TILES(SPARSE_NAME)
+#endif
+};
+
+// One group of outputs on one tile of one image.
+ALWAYS void sparse_group(const Sparse* s, int32_t group, int32_t image, const Tile* tile, float* scratch) {
+    const float* in = s->in + image * s->in_image + tile->in;
+    float* out = s->out + image * s->out_image + tile->out;
+    const float* residual = s->finish.residual;
+    if (residual) residual += image * s->finish.residual_image + tile->residual;
+    for (int32_t b = s->groups[group]; b < s->groups[group + 1]; b++)
+        sparse_kernels[tile->kernel](s, s->blocks + b, tile, in, out, residual, scratch);
+}
+
+// Tasks: for each group of outputs, for each image, its tiles.
+static void run_sparse(const void* arguments, int32_t task, const Place* place) {
+    const Sparse* s = arguments;
+    int32_t tile = task % s->tile_count, rest = task / s->tile_count;
+    sparse_group(s, rest / s->images, rest % s->images, s->tiles + tile, place->scratch);
+}
+
+// Tasks: for each image, its tiles.
+static void run_tilewise(const void* arguments, int32_t task, const Place* place) {
+    const Sparse* parts[] = {((const Tilewise*)arguments)->first, ((const Tilewise*)arguments)->second};
+    for (int p = 0; p < 2; p++) {
+        const Sparse* s = parts[p];
+        for (int32_t group = 0; group < s->group_count; group++)
+            sparse_group(s, group, task / s->tile_count, s->tiles + task % s->tile_count, place->scratch);
+    }
+}
+
+#endif

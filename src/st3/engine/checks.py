@@ -1,0 +1,104 @@
+"""What may be compiled, and what a compiled model may be called with; everything else is refused in one sentence."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn.parameter import UninitializedParameter
+
+__all__ = ["arguments", "check_input", "check_model", "describe"]
+
+STATISTICS = ("running_mean", "running_var")
+
+
+def check_model(model: nn.Module) -> None:
+    """Raise if the model is training, elsewhere than on the CPU, not float32, or holds NaN or infinity."""
+    if not isinstance(model, nn.Module):
+        raise TypeError(f"model must be an nn.Module, got {type(model).__name__}")
+    training = [name or type(model).__name__ for name, module in model.named_modules() if module.training]
+    if training:
+        raise ValueError(
+            f"the model is in training mode ({training[0]}): call model.eval() before compiling it"
+        )
+    for name, parameter in model.named_parameters():
+        _check_parameter(name, parameter)
+    for name, buffer in model.named_buffers():
+        _check_place(f"buffer {name!r}", buffer)
+        if name.split(".")[-1] in STATISTICS:
+            _check_finite(f"buffer {name!r}", buffer)
+
+
+def _check_parameter(name: str, parameter: Tensor) -> None:
+    what = f"parameter {name!r}"
+    if isinstance(parameter, UninitializedParameter):
+        raise ValueError(f"{what} has no shape yet: run the model once before compiling it")
+    if hasattr(parameter, "placements"):
+        raise ValueError(f"{what} is spread over processes: gather the model into one before compiling it")
+    _check_place(what, parameter)
+    if parameter.dtype is not torch.float32:
+        raise ValueError(f"{what} is {parameter.dtype}; the engine computes in float32: use model.float()")
+    _check_finite(what, parameter)
+
+
+def _check_place(what: str, tensor: Tensor) -> None:
+    if tensor.device.type != "cpu":
+        raise ValueError(f"{what} is on {tensor.device}; the engine runs on the CPU: use model.cpu()")
+
+
+def _check_finite(what: str, tensor: Tensor) -> None:
+    finite = torch.isfinite(tensor.detach())
+    if not finite.all():
+        bad = int((~finite).sum())
+        raise ValueError(f"{what} holds {bad} of {tensor.numel()} numbers that are NaN or infinite")
+
+
+def arguments(example: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """Return the positional and the keyword arguments that an example stands for."""
+    match example:
+        case Tensor():
+            return (example,), {}
+        case tuple() | list():
+            return tuple(example), {}
+        case dict():
+            return (), dict(example)
+    raise TypeError(
+        "example_input must be a tensor, a tuple of arguments or a dict of named arguments, "
+        f"got {type(example).__name__}"
+    )
+
+
+def check_input(leaves: Sequence[Any], expected: Sequence[Any] | None = None) -> None:
+    """Raise if a tensor cannot be computed with, or differs from the expected one in more than sizes."""
+    for number, leaf in enumerate(leaves):
+        if not isinstance(leaf, Tensor):
+            continue
+        what = "the input" if len(leaves) == 1 else f"input {number}"
+        if leaf.device.type != "cpu":
+            raise ValueError(f"{what} is on {leaf.device}; the engine runs on the CPU: use x.cpu()")
+        like = expected[number] if expected is not None else None
+        if isinstance(like, Tensor):
+            _check_alike(what, leaf, like)
+        elif (leaf.is_floating_point() or leaf.is_complex()) and leaf.dtype is not torch.float32:
+            raise ValueError(f"{what} is {leaf.dtype}; the engine computes in float32: use x.float()")
+        if leaf.numel() == 0:
+            raise ValueError(f"{what} of shape {describe(leaf)} is empty")
+
+
+def _check_alike(what: str, leaf: Tensor, like: Tensor) -> None:
+    if leaf.dtype is not like.dtype:
+        raise ValueError(f"{what} is {leaf.dtype}; the model was compiled for {like.dtype}")
+    if leaf.dim() != like.dim():
+        raise ValueError(
+            f"{what} has {leaf.dim()} dimensions, {describe(leaf)}; "
+            f"the model was compiled for {like.dim()}, {describe(like)}"
+        )
+
+
+def describe(tensor: Tensor) -> str:
+    """Return a shape as people write it.
+
+    >>> describe(torch.zeros(1, 3, 8, 8))
+    '1x3x8x8'
+    """
+    return "x".join(map(str, tensor.shape)) or "()"

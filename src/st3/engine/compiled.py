@@ -1,0 +1,168 @@
+"""`compile`: a finished sparse network, made fast for inputs of one shape at a time."""
+
+import copy
+from collections import OrderedDict
+from threading import Lock
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.utils._pytree import TreeSpec, tree_flatten, tree_unflatten
+
+from ..core.layers import unwrap
+from .capture import capture
+from .carried import carried
+from .checks import arguments, check_input, check_model, describe
+from .executor import Executor, executor
+from .optimise import optimise
+from .program import Program
+from .reporting import report_text
+from .torch_call import Read, TorchCall
+from .translation import Translated, translate
+
+__all__ = ["Compiled", "compile"]
+
+SHAPES = 8  # programs that are kept; the one that was used longest ago makes room
+
+
+def compile(
+    model: nn.Module, example_input: Any, *, threads: int | None = None, tune: bool = True
+) -> "Compiled":
+    """Compile a model in eval mode for inputs like the example: a tensor, a tuple of arguments, or a dict of them.
+
+    The model is not changed, and later changes to it do not matter. `threads` is torch's number by default. With `tune`
+    every layer's kernel is chosen by measurement; without, by rules.
+
+    >>> import torch, st3
+    >>> model = torch.nn.Sequential(torch.nn.Linear(8, 4), torch.nn.ReLU()).eval()
+    >>> x = torch.randn(2, 8)
+    >>> fast = st3.engine.compile(model, x)
+    >>> torch.allclose(fast(x), model(x), atol=1e-6)
+    True
+    """
+    model = unwrap(model)
+    check_model(model)
+    if threads is not None and (not isinstance(threads, int) or threads < 1):
+        raise ValueError(f"threads must be a whole number of at least 1, got {threads!r}")
+    args, kwargs = arguments(example_input)
+    return Compiled(model, args, kwargs, threads or torch.get_num_threads(), tune)
+
+
+class Compiled:
+    """A compiled model. Call it as the model; other sizes than the example's are compiled when they first come."""
+
+    def __init__(
+        self, model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], threads: int, tune: bool
+    ) -> None:
+        self._name = type(model).__name__
+        self._model = _own(model)
+        self._threads, self._tune = threads, tune
+        self._example, self._spec = tree_flatten((args, kwargs))
+        check_input(self._example)
+        self._ready: OrderedDict[Any, _Ready] = OrderedDict()
+        self._last = self._for(self._example, self._spec)
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Return what the model returns, in the same structure, without gradients."""
+        leaves, spec = tree_flatten((args, kwargs))
+        if spec != self._spec:
+            raise ValueError(
+                f"{self._name} was compiled for arguments of the form {_form(self._spec)}, got {_form(spec)}"
+            )
+        check_input(leaves, self._example)
+        self._last = self._for(leaves, spec)
+        return self._last(leaves)
+
+    def report(self) -> str:
+        """Return a table of the steps of the shape that was used last: kernels, times, zeros, what runs in torch."""
+        return report_text(self._name, self._last.shapes, self._last.executor, self._threads)
+
+    @property
+    def program(self) -> Program:
+        """The steps for the shape that was used last."""
+        return self._last.executor.program
+
+    def _for(self, leaves: list[Any], spec: TreeSpec) -> "_Ready":
+        key = tuple(tuple(leaf.shape) if isinstance(leaf, Tensor) else leaf for leaf in leaves)
+        if key in self._ready:
+            self._ready.move_to_end(key)
+            return self._ready[key]
+        args, kwargs = tree_unflatten(leaves, spec)
+        translated = _translated(self._model, args, kwargs)
+        made = _Ready(translated, executor(optimise(translated.program), self._threads, self._tune), leaves)
+        self._ready[key] = made
+        if len(self._ready) > SHAPES:
+            self._ready.popitem(last=False)
+        return made
+
+    def __repr__(self) -> str:
+        return f"Compiled({self._name}, {self._last.shapes}, threads={self._threads})"
+
+
+class _Ready:
+    """One program, ready to run."""
+
+    def __init__(self, translated: Translated, executor: Executor, leaves: list[Any]) -> None:
+        self.executor, self.out_spec, self.leaves = executor, translated.out_spec, translated.leaves
+        self.lock = Lock()
+        self.shapes = ", ".join(describe(leaf) for leaf in leaves if isinstance(leaf, Tensor))
+
+    def __call__(self, leaves: list[Any]) -> Any:
+        tensors = [carried(leaf.detach().contiguous()) for leaf in leaves if isinstance(leaf, Tensor)]
+        with torch.no_grad(), self.lock:  # a program has one memory
+            made = dict(zip(self.executor.program.outputs, self.executor.run(*tensors), strict=True))
+            answers = [_answer(leaf, made) for leaf in self.leaves]
+        taken = {leaf.untyped_storage().data_ptr() for leaf in leaves if isinstance(leaf, Tensor)}
+        for place, answer in enumerate(answers):
+            # An answer must not change when the caller's input does, or another answer.
+            if isinstance(answer, Tensor):
+                answers[place] = answer.clone() if answer.untyped_storage().data_ptr() in taken else answer
+                taken.add(answers[place].untyped_storage().data_ptr())
+        return tree_unflatten(answers, self.out_spec)
+
+
+def _answer(leaf: Any, made: dict[str, Tensor]) -> Any:
+    match leaf:
+        case Read(name):
+            return made[name]
+        case TorchCall():
+            return leaf.evaluate(made)
+        case Tensor():
+            return leaf.clone()
+    return leaf
+
+
+def _own(model: nn.Module) -> nn.Module:
+    """Return a copy, so that shapes compiled later get the weights of now; without gradients."""
+    with torch.no_grad():
+        own = copy.deepcopy(model)
+    return own.requires_grad_(False)
+
+
+def _translated(model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Translated:
+    try:
+        return translate(capture(model, args, kwargs))
+    except ValueError:
+        _check_runs(model, args, kwargs)
+        raise
+
+
+def _check_runs(model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    """Raise if the model itself fails on such an input: then that is what the user wants to know."""
+    try:
+        with torch.no_grad():
+            model(*args, **kwargs)
+    except Exception as error:
+        shapes = ", ".join(
+            describe(leaf) for leaf in tree_flatten((args, kwargs))[0] if isinstance(leaf, Tensor)
+        )
+        raise ValueError(
+            f"{type(model).__name__} itself fails on an input of {shapes}: {type(error).__name__}: {error}"
+        ) from error
+
+
+def _form(spec: TreeSpec) -> str:
+    """Return a structure of arguments in a few words."""
+    args, kwargs = tree_unflatten(list(range(spec.num_leaves)), spec)
+    words = [*("..." for _ in args), *(f"{name}=..." for name in kwargs)]
+    return f"({', '.join(words)})"

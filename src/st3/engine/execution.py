@@ -1,0 +1,160 @@
+"""A program as kernels: chosen, weights packed, memory laid out, run in as few calls as possible."""
+
+import ctypes
+
+import torch
+from torch import Tensor
+
+from . import native
+from .convolution import Alternative
+from .lowering import lower
+from .memory import Arena, Buffer
+from .planner import Binding, Operation, Planner
+from .program import Program
+from .tuning import Tuner
+from .values import Plain
+
+
+class Execution:
+    """Executes a program with the compiled kernels; steps they do not know, in torch."""
+
+    def __init__(
+        self, program: Program, threads: int = 1, tuner: Tuner | None = None, isa: str | None = None
+    ) -> None:
+        self.program, self.threads, self.tuner = program, threads, tuner
+        self.kernels = native.kernels(isa)
+        planner = Planner(program, self.kernels, threads)
+        for step in program:
+            lower(step, planner)
+        self.outputs: list[Plain] = []
+        for number, name in enumerate(program.outputs):
+            value = planner.values[name]
+            if value.plain is None:
+                slot = Plain(None, len(program.inputs) + number)
+                planner.unpack(name, slot)
+                self.outputs.append(slot)
+            else:
+                if value.plain.buffer:
+                    value.plain.buffer.used_at(len(planner.operations))
+                self.outputs.append(value.plain)
+        self.operations = planner.operations
+        self.arena = Arena(self.kernels, planner.buffers)
+        self.store = native.Store(self.kernels)
+        self.slots = (ctypes.c_void_p * (len(program.inputs) + len(program.outputs)))()
+        self.measured: dict[str, dict[str, float]] = {}
+        self.picked: dict[str, str] = {}
+        self.kept: list[object] = []
+        self.alternatives = {
+            number: operation.tune.alternatives()
+            for number, operation in enumerate(self.operations)
+            if operation.tune is not None
+        }
+        scratch = max((each.scratch for some in self.alternatives.values() for each in some), default=0)
+        self.pool = native.Pool(self.kernels, threads, scratch)
+        self.structures: list[list[native.Step] | None] = [
+            self.bind(number, operation) for number, operation in enumerate(self.operations)
+        ]
+        self.segments = self.cut()
+
+    def hold(self, structure: ctypes.Structure) -> int:
+        self.kept.append(structure)
+        return ctypes.addressof(structure)
+
+    def address(self, buffer: Buffer | None) -> int:
+        return self.arena.address(buffer) if buffer and buffer.size else 0
+
+    def binding(self) -> Binding:
+        return Binding(self.address, self.store.keep, self.hold)
+
+    def bind(self, number: int, operation: Operation) -> list[native.Step] | None:
+        binding = self.binding()
+        if operation.torch:
+            return None
+        if operation.tune is not None:
+            chosen = self.choose(operation, self.alternatives[number])
+            operation.kernel = chosen.kernel
+            self.picked[operation.name] = chosen.label
+            return self.steps(chosen.make(binding))
+        assert operation.make is not None
+        return self.steps([operation.make(binding)])
+
+    def steps(self, made: list[tuple[ctypes.Structure, int]]) -> list[native.Step]:
+        return [native.Step(native.KINDS[type(each)], tasks, self.hold(each)) for each, tasks in made]
+
+    def choose(self, operation: Operation, alternatives: list[Alternative]) -> Alternative:
+        """Take the best guess, or what a tuner finds best."""
+        if self.tuner is None:
+            return min(alternatives, key=lambda each: each.cost)
+        key = f"{operation.tune.signature} t{self.threads} {self.kernels.name}"
+        chosen, measured = self.tuner.choose(key, alternatives, self.time)
+        self.measured[operation.name] = measured
+        return chosen
+
+    def time(self, candidates: list[Alternative], rounds: int = 3) -> list[float]:
+        """Measure in turns, so that a change of the processor's clock meets all."""
+        kept, self.kept = self.kept, []
+        store = native.Store(self.kernels)
+        binding = Binding(self.address, store.keep, self.hold)
+        made = [self.steps(each.make(binding)) for each in candidates]
+        arrays = [(native.Step * len(steps))(*steps) for steps in made]
+        times = [float("inf")] * len(made)
+        for _ in range(rounds):
+            for number, steps in enumerate(arrays):
+                times[number] = min(times[number], self.pool.time(steps, len(steps), self.slots, 2))
+        self.kept = kept
+        return times
+
+    def cut(self) -> list[tuple[object, int] | Operation]:
+        """Join neighbouring kernels into arrays that one call executes."""
+        segments: list[tuple[object, int] | Operation] = []
+        run: list[native.Step] = []
+
+        def close() -> None:
+            if run:
+                segments.append(((native.Step * len(run))(*run), len(run)))
+                run.clear()
+
+        for operation, structure in zip(self.operations, self.structures, strict=True):
+            if structure is None:
+                close()
+                segments.append(operation)
+            else:
+                run += structure
+        close()
+        return segments
+
+    def run(self, *inputs: Tensor) -> tuple[Tensor, ...]:
+        """Return the program's outputs for float32 tensors in the usual order."""
+        inputs = tuple(each.contiguous() for each in inputs)
+        for slot, tensor in enumerate(inputs):
+            self.slots[slot] = tensor.data_ptr()
+        results: list[Tensor | None] = []
+        for number, (name, plain) in enumerate(zip(self.program.outputs, self.outputs, strict=True)):
+            slot = len(inputs) + number
+            if plain.slot == slot:
+                result = torch.empty(self.program.shapes[name])
+                self.slots[slot] = result.data_ptr()
+                results.append(result)
+            else:
+                results.append(None)
+        for segment in self.segments:
+            if isinstance(segment, Operation):
+                self.run_in_torch(segment, inputs)
+            else:
+                self.pool.run(segment[0], segment[1], self.slots)
+        return tuple(
+            self.tensor(plain, self.program.shapes[name], inputs).clone() if result is None else result
+            for name, plain, result in zip(self.program.outputs, self.outputs, results, strict=True)
+        )
+
+    def tensor(self, plain: Plain, shape: tuple[int, ...], inputs: tuple[Tensor, ...]) -> Tensor:
+        if plain.buffer is None:
+            return inputs[plain.slot].view(shape)
+        return self.arena.view(plain.buffer, shape)
+
+    def run_in_torch(self, operation: Operation, inputs: tuple[Tensor, ...]) -> None:
+        assert operation.torch
+        assert operation.torch_target
+        sources = [self.tensor(plain, shape, inputs) for plain, shape in operation.torch_sources]
+        with torch.no_grad():
+            self.arena.view(*operation.torch_target).copy_(operation.torch(*sources))

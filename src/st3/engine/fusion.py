@@ -1,0 +1,227 @@
+"""Two steps as one: what lies between them does not leave the cache."""
+
+from ctypes import Structure
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from . import native
+from .convolution import Alternative, Config, Convolution
+from .layout import NO_BORDER, Field, border_copies, gather_index
+from .planner import Binding
+
+GROUPS = (8, 16, 32, 64, 128, 256)  # channels at a time
+MIDDLE = 768 * 1024  # bytes that may lie between the two
+FRONT = 1024 * 1024  # bytes of a value from which its next reader should follow at once
+
+
+@dataclass(frozen=True, eq=False)
+class Chain:
+    """A convolution, then a step that takes each channel by itself: a depthwise convolution or a pooling.
+
+    A few channels at a time; `middle` is the field between them, `moved` the same in the layout the second one needs.
+    """
+
+    first: Convolution
+    second: "Convolution | Pooling"
+    moved: Field
+    fill: float = 0.0
+    every: tuple[int, int] = (1, 1)
+
+    @property
+    def middle(self) -> Field:
+        return self.first.target.field
+
+    @property
+    def signature(self) -> str:
+        return f"{self.first.signature} > {self.second.signature}"
+
+    def alternatives(self) -> list[Alternative]:
+        after, cost_after = self.second.own_config()
+        found = []
+        for cost, config in self.first_configs():
+            size = config.outputs_per_group
+            bytes = 4 * size * (self.middle.plane + self.moved.plane)
+            if bytes > MIDDLE and size > GROUPS[0]:
+                continue
+            name = "sparse" if config.is_sparse else "dense"
+            label = f"{name} chain {tuple(config)}"
+            found.append(
+                Alternative(label, cost + cost_after, self.maker(config, after), self.scratch(config, after))
+            )
+        return sorted(found, key=lambda each: each.cost)
+
+    def first_configs(self) -> list[tuple[float, Config]]:
+        first = self.first
+        outputs = len(first.weight)
+        found = []
+        sizes = {min(size, outputs) for size in GROUPS}
+        if first.threads > 1:
+            sizes = {
+                size for size in sizes if outputs // size * first.target.field.groups >= 2 * first.threads
+            } or {min(GROUPS[0], outputs)}
+        if len(first.nonzeros.weight) < 0.7 * first.weight.size:
+            for cuts, config in first.sparse_configs():
+                if config.outputs_per_group < outputs and config.channels_per_block < first.nonzeros.channels:
+                    continue  # sizes of groups are chosen here
+                for size in sizes:
+                    mine = config._replace(outputs_per_group=size)
+                    found.append((first.sparse_cost(cuts, mine), mine))
+        if len(first.nonzeros.weight) > 0.4 * first.weight.size:
+            dense = first.dense_config()
+            if dense:
+                found += [
+                    (first.dense_cost(), dense._replace(outputs_per_group=size)) for size in sorted(sizes)[:2]
+                ]
+        return found
+
+    def scratch(self, config: Config, after: Config | None) -> int:
+        planes = config.outputs_per_group + 8
+        return self.sums(config, after) + planes * (self.middle.plane + self.moved.plane)
+
+    def sums(self, config: Config, after: Config | None) -> int:
+        largest = self.first.scratch(config)
+        return -(-largest // 1024) * 1024
+
+    def maker(self, config: Config, after: Config | None) -> "Maker":
+        return Maker(self, config, after)
+
+
+@dataclass(frozen=True)
+class Maker:
+    """Makes the structures of a chain."""
+
+    chain: Chain
+    config: Config
+    after: Config | None
+
+    def __call__(self, binding: Binding) -> list[tuple[Structure, int]]:
+        chain, config = self.chain, self.config
+        first, middle, moved = chain.first, chain.middle, chain.moved
+        outputs = len(first.weight)
+        step = max(4, config.outputs_per_group // 4 * 4)
+        bounds = [*range(0, outputs, step), outputs]
+        if config.is_sparse:
+            begin, _ = first.make_sparse(binding, config, bounds)
+        else:
+            begin, _ = first.make_dense(binding, config)
+        end, _ = chain.second.make_for(binding, self.after, bounds)
+        halo = move = None
+        if moved is not middle:
+            index = gather_index(moved, middle, chain.every)
+            move = native.Move(
+                index=binding.keep(index),
+                vectors=len(index) // moved.lanes,
+                last_lanes=moved.lanes,
+                fill=chain.fill,
+            )
+        elif middle.border != NO_BORDER:
+            entries, shuffles = border_copies(middle)
+            halo = native.Halo(
+                entries=binding.keep(entries), shuffles=binding.keep(shuffles), entry_count=len(entries) // 3
+            )
+        sums = chain.sums(config, self.after)
+        planes = (step + 4) * middle.plane
+        is_window = isinstance(end, native.Window)
+        whole = native.Chain(
+            sparse=binding.hold(begin) if config.is_sparse else None,
+            dense=None if config.is_sparse else binding.hold(begin),
+            halo=binding.hold(halo) if halo else None,
+            move=binding.hold(move) if move else None,
+            next=None if is_window else binding.hold(end),
+            window=binding.hold(end) if is_window else None,
+            bounds=binding.keep(np.array(bounds, np.int32)),
+            middle=sums,
+            plane=middle.plane,
+            origin=middle.origin,
+            moved=sums + planes if move else sums,
+            moved_plane=moved.plane,
+            moved_origin=moved.origin,
+            group_count=len(bounds) - 1,
+            images=middle.groups,
+        )
+        return [(whole, (len(bounds) - 1) * middle.groups)]
+
+
+@dataclass(frozen=True, eq=False)
+class Pooling:
+    """A pooling as the second part of a chain."""
+
+    make: object
+    signature: str
+
+    def own_config(self) -> tuple[None, float]:
+        return None, 0.0
+
+    def make_for(self, binding: Binding, config: Config | None, bounds: list[int]) -> tuple[Structure, int]:
+        made: tuple[Structure, int] = self.make(binding)  # type: ignore[operator]
+        return made
+
+
+@dataclass(frozen=True, eq=False)
+class Tilewise:
+    """Two 1×1 convolutions, tile by tile: what the first writes, the second reads from the cache."""
+
+    first: Convolution
+    second: Convolution
+
+    @property
+    def signature(self) -> str:
+        return f"{self.first.signature} & {self.second.signature}"
+
+    def alternatives(self) -> list[Alternative]:
+        flat = self.first.is_flat and self.second.is_flat
+        first, second = replace(self.first, flat=flat), replace(self.second, flat=flat)
+        found = []
+        best: dict[tuple[int, int], tuple[float, Config]] = {}
+        for cost, config in second.guesses():
+            best.setdefault((config.down, config.across), (cost, config))
+        for cost, config in first.guesses():
+            key = (config.down, config.across)
+            if key not in best:
+                continue
+            cost_after, after = best[key]
+            if first.cuts(config)[0].variant.outputs != second.cuts(after)[0].variant.outputs:
+                continue
+            label = f"sparse tilewise {tuple(config)} {tuple(after)}"
+            scratch = max(first.scratch(config), second.scratch(after))
+            found.append(
+                Alternative(label, cost + cost_after, self.maker(first, config, second, after), scratch)
+            )
+        apart = self.apart()
+        return sorted(found[:6], key=lambda each: each.cost) + apart
+
+    def apart(self) -> list[Alternative]:
+        """Return one after the other, as the alternative."""
+        pairs = zip(self.first.alternatives()[:2], self.second.alternatives()[:2], strict=False)
+        return [
+            Alternative(
+                f"sparse apart {a.label} {b.label}",
+                a.cost + b.cost,
+                lambda binding, a=a, b=b: [*a.make(binding), *b.make(binding)],  # type: ignore[misc]
+                max(a.scratch, b.scratch),
+            )
+            for a, b in pairs
+        ]
+
+    def maker(self, first: Convolution, config: Config, second: Convolution, after: Config) -> "PairMaker":
+        return PairMaker(first, config, second, after)
+
+
+@dataclass(frozen=True)
+class PairMaker:
+    first: Convolution
+    config: Config
+    second: Convolution
+    after: Config
+
+    def __call__(self, binding: Binding) -> list[tuple[Structure, int]]:
+        parts = []
+        for part, config in ((self.first, self.config), (self.second, self.after)):
+            outputs = len(part.weight)
+            size = config.outputs_per_group
+            bounds = [*range(0, outputs, size), outputs]
+            made, _ = part.make_sparse(binding, config, bounds)
+            parts.append(binding.hold(made))
+        tiles = len(self.first.cuts(self.config))
+        return [(native.Tilewise(first=parts[0], second=parts[1]), tiles * self.first.target.field.groups)]

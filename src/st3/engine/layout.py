@@ -1,0 +1,217 @@
+"""How a picture lies in memory: each lane of a vector owns a patch of it.
+
+A vector has `lanes` numbers. A grid deals them out: so many pictures, rows of patches and columns of patches. Vector
+(y, x) of a plane holds pixel (y, x) of every lane's patch. A neighbouring pixel is then a neighbouring vector for all
+lanes at once, so that every load of a convolution is aligned, strides included. Pixels just outside a patch belong to
+other lanes; copies of them lie around the plane, in its border.
+"""
+
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import NamedTuple, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+Ints: TypeAlias = npt.NDArray[np.int32]
+
+
+class Grid(NamedTuple):
+    """How many pictures, rows and columns of patches the lanes are dealt out to."""
+
+    images: int
+    rows: int
+    columns: int
+
+
+class Border(NamedTuple):
+    """How many vectors lie around the patch."""
+
+    top: int = 0
+    left: int = 0
+    bottom: int = 0
+    right: int = 0
+
+    def joined(self, other: "Border") -> "Border":
+        return Border(*map(max, self, other))
+
+    def holds(self, other: "Border") -> bool:
+        return all(mine >= theirs for mine, theirs in zip(self, other, strict=True))
+
+
+NO_BORDER = Border()
+
+
+@dataclass(frozen=True)
+class Geometry:
+    """A grid and the size of each lane's patch."""
+
+    grid: Grid
+    height: int
+    width: int
+
+    @property
+    def vectors(self) -> int:
+        return self.height * self.width
+
+    def covers(self, height: int, width: int) -> bool:
+        return self.grid.rows * self.height >= height and self.grid.columns * self.width >= width
+
+    def scaled(self, rows: int, columns: int) -> "Geometry":
+        return replace(self, height=self.height * rows, width=self.width * columns)
+
+
+def best_geometry(images: int, height: int, width: int, lanes: int) -> Geometry:
+    """Return the geometry with the fewest vectors; among equals, the one with the smallest border."""
+    found = []
+    for in_lanes in divisors(lanes):
+        if images % in_lanes:
+            continue
+        for rows in divisors(lanes // in_lanes):
+            grid = Grid(in_lanes, rows, lanes // in_lanes // rows)
+            geometry = Geometry(grid, -(-height // grid.rows), -(-width // grid.columns))
+            ring = (geometry.height + 2) * (geometry.width + 2)
+            found.append((images // in_lanes * geometry.vectors, ring * images // in_lanes, grid, geometry))
+    return min(found, key=lambda each: each[:3])[-1]
+
+
+def divisors(number: int) -> list[int]:
+    return [each for each in range(1, number + 1) if number % each == 0]
+
+
+@dataclass(frozen=True)
+class Field:
+    """Values of shape (images, channels, height, width) in a geometry, with a border around each plane."""
+
+    images: int
+    channels: int
+    height: int
+    width: int
+    geometry: Geometry
+    border: Border
+    lanes: int
+
+    @classmethod
+    def of(cls, shape: tuple[int, ...], geometry: Geometry, border: Border, lanes: int) -> "Field":
+        images, channels, height, width = shape
+        return cls(images, channels, height, width, geometry, border, lanes)
+
+    @property
+    def pitch(self) -> int:
+        """Floats from one row of vectors to the next."""
+        return (self.border.left + self.geometry.width + self.border.right) * self.lanes
+
+    @property
+    def plane(self) -> int:
+        """Floats from one channel to the next: an odd number of vectors, so that planes share no cache set."""
+        vectors = (self.border.top + self.geometry.height + self.border.bottom) * self.pitch // self.lanes
+        return (vectors | 1 if vectors > 8 else vectors) * self.lanes
+
+    @property
+    def origin(self) -> int:
+        """Floats from the start of a plane to vector (0, 0) of the patches."""
+        return self.border.top * self.pitch + self.border.left * self.lanes
+
+    @property
+    def groups(self) -> int:
+        """How many times `grid.images` pictures there are."""
+        return self.images // self.geometry.grid.images
+
+    @property
+    def image(self) -> int:
+        return self.channels * self.plane
+
+    @property
+    def size(self) -> int:
+        return self.groups * self.image
+
+    @property
+    def is_flat(self) -> bool:
+        """Whether the patch's rows follow one another without a gap."""
+        return self.border.left == 0 and self.border.right == 0
+
+    def pixels(self, border: Border = NO_BORDER) -> tuple[Ints, Ints, Ints]:
+        """Return picture, row and column, each (height, width, lanes) of a patch with a border."""
+        grid, high, wide = self.geometry.grid, self.geometry.height, self.geometry.width
+        lane = np.arange(self.lanes, dtype=np.int32)
+        y = np.arange(-border.top, high + border.bottom, dtype=np.int32)
+        x = np.arange(-border.left, wide + border.right, dtype=np.int32)
+        image = lane // (grid.rows * grid.columns)
+        rows = y[:, None, None] + (lane // grid.columns % grid.rows * high)
+        columns = x[None, :, None] + (lane % grid.columns * wide)
+        image, rows, columns = np.broadcast_arrays(image, rows, columns)
+        return image, rows, columns
+
+    def inside(self, border: Border = NO_BORDER) -> npt.NDArray[np.bool_]:
+        """Return which pixels of the patches lie in the picture."""
+        _, rows, columns = self.pixels(border)
+        return (rows >= 0) & (rows < self.height) & (columns >= 0) & (columns < self.width)
+
+    @cached_property
+    def mask(self) -> Ints | None:
+        """All bits set where a pixel is inside the picture; None if all are."""
+        inside = self.inside()
+        return None if inside.all() else -inside.astype(np.int32)
+
+    def positions(self, rows: Ints, columns: Ints, image: Ints | int = 0) -> Ints:
+        """Return where, from the start of a plane, pixels of the picture lie (their owner's place, no border)."""
+        grid, high, wide = self.geometry.grid, self.geometry.height, self.geometry.width
+        lane = (image * grid.rows + rows // high) * grid.columns + columns // wide
+        at = self.origin + rows % high * self.pitch + columns % wide * self.lanes + lane
+        return np.asarray(at, dtype=np.int32)
+
+
+def border_copies(field: Field) -> tuple[Ints, Ints]:
+    """Return the vectors of the border as (to, from, shuffle), and the shuffles as lane indices with masks."""
+    border, grid = field.border, field.geometry.grid
+    high, wide, lanes = field.geometry.height, field.geometry.width, field.lanes
+    lane = np.arange(lanes)
+    entries = []
+    shuffles: dict[tuple[int, int], tuple[int, Ints]] = {}
+    for y in range(-border.top, high + border.bottom):
+        for x in range(-border.left, wide + border.right):
+            if 0 <= y < high and 0 <= x < wide:
+                continue
+            down, right = y // high, x // wide  # whose pixel it is: so many lanes away
+            rows, columns = lane // grid.columns % grid.rows + down, lane % grid.columns + right
+            exists = (rows >= 0) & (rows < grid.rows) & (columns >= 0) & (columns < grid.columns)
+            source = np.where(exists, lane + down * grid.columns + right, 0)
+            number = shuffles.setdefault(
+                (down, right), (len(shuffles), np.concatenate([source, -exists.astype(int)]).astype(np.int32))
+            )
+            at = field.origin + y * field.pitch + x * lanes
+            entries.append((at, field.origin + y % high * field.pitch + x % wide * lanes, number[0]))
+    table = np.array([each[1] for each in shuffles.values()], dtype=np.int32).reshape(-1)
+    return np.array(entries, dtype=np.int32).reshape(-1), table
+
+
+class Strides(NamedTuple):
+    """Where the numbers of a plain array lie, in floats."""
+
+    image: int
+    channel: int
+    row: int
+    column: int
+
+
+def gather_index(target: Field, source: Field | Strides, step: tuple[int, int] = (1, 1)) -> Ints:
+    """Return, for each vector of one target plane with its border, where its lanes lie in the source's plane.
+
+    -1 where there is nothing. `step` takes every so many-th row and column of the source.
+    """
+    image, rows, columns = target.pixels(target.border)
+    inside = target.inside(target.border)
+    rows, columns = np.where(inside, rows * step[0], 0), np.where(inside, columns * step[1], 0)
+    if isinstance(source, Field):
+        at = source.positions(rows, columns, image)
+    else:
+        at = image * source.image + rows * source.row + columns * source.column
+    return np.where(inside, at, -1).astype(np.int32).reshape(-1)
+
+
+def scatter_index(source: Field) -> Ints:
+    """Return where the pixels of each picture of one group lie in the source's plane, padded to whole vectors."""
+    rows, columns = np.divmod(np.arange(source.height * source.width, dtype=np.int32), np.int32(source.width))
+    missing = -len(rows) % source.lanes
+    at = [source.positions(rows, columns, image) for image in range(source.geometry.grid.images)]
+    return np.concatenate([np.pad(each, (0, missing), constant_values=-1) for each in at]).astype(np.int32)

@@ -1,0 +1,298 @@
+"""The compiled kernels seen from Python: where the library is, its structures, its threads."""
+
+import ctypes
+import os
+from collections.abc import Sequence
+from ctypes import POINTER, Structure, c_char_p, c_double, c_float, c_int32, c_int64, c_void_p
+from functools import cache
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from .build import LIBRARY
+
+PLACE = "ST3_KERNELS"  # environment: the library's path, in place of the one in the package
+
+
+class NativeError(RuntimeError):
+    """The compiled kernels are missing or do not fit."""
+
+
+def fields(*lines: tuple[Any, str]) -> list[tuple[str, Any]]:
+    """Return a structure's fields from lines of a type and names."""
+    return [(name, kind) for kind, names in lines for name in names.split()]
+
+
+class Item(Structure):
+    _fields_ = fields((c_float, "weight"), (c_int32, "bytes"))
+
+
+class Tile(Structure):
+    _fields_ = fields((c_int32, "in_ out residual mask kernel vectors"))
+
+
+class Block(Structure):
+    _fields_ = fields((c_int64, "items bundle"), (c_int32, "bundles first last base"))
+
+
+class Finish(Structure):
+    _fields_ = fields(
+        (c_void_p, "residual"),
+        (c_int64, "residual_image residual_plane residual_row"),
+        (c_void_p, "mask"),
+        (c_float, "low high"),
+        (c_int32, "function unused"),
+    )
+
+
+class Sparse(Structure):
+    _fields_ = fields(
+        (c_void_p, "in_ out bias"),
+        (Finish, "finish"),
+        (c_void_p, "items outputs lengths blocks groups tiles"),
+        (c_int64, "in_image out_image out_plane in_row out_row mask_row in_column"),
+        (c_int32, "group_count tile_count images unused"),
+    )
+
+
+class Dense(Structure):
+    _fields_ = fields(
+        (c_void_p, "in_ out bias"),
+        (Finish, "finish"),
+        (c_void_p, "weights taps tiles"),
+        (c_int64, "in_image out_image out_plane in_row out_row mask_row in_column"),
+        (c_int32, "tap_count outputs tile_count images"),
+    )
+
+
+class Halo(Structure):
+    _fields_ = fields(
+        (c_void_p, "field entries shuffles"),
+        (c_int64, "plane"),
+        (c_int32, "planes entry_count"),
+    )
+
+
+class Move(Structure):
+    _fields_ = fields(
+        (c_void_p, "in_ out index"),
+        (c_int64, "in_image in_plane out_image out_plane vectors last_lanes index_image in_part out_part"),
+        (c_float, "fill"),
+        (c_int32, "in_slot out_slot images parts planes planes_per_task unused"),
+    )
+
+
+class Turn(Structure):
+    _fields_ = fields(
+        (c_void_p, "in_ out"),
+        (c_int64, "plane"),
+        (c_int32, "in_slot out_slot rows columns width to_rows"),
+    )
+
+
+class Window(Structure):
+    _fields_ = fields(
+        (c_void_p, "in_ out taps scale mask"),
+        (c_int64, "in_plane out_plane in_row in_column out_row"),
+        (c_int32, "planes tap_count height width"),
+    )
+
+
+class Average(Structure):
+    _fields_ = fields(
+        (c_void_p, "in_ out"),
+        (c_int64, "in_image in_plane in_row"),
+        (c_float, "scale"),
+        (c_int32, "images image_lanes channels height width last_images"),
+    )
+
+
+class Combine(Structure):
+    _fields_ = fields(
+        (c_void_p, "in_ out scale shift"),
+        (Finish, "finish"),
+        (c_int64, "in_image in_plane in_row out_image out_plane out_row"),
+        (c_int32, "images channels height width"),
+    )
+
+
+class Rows(Structure):
+    _fields_ = fields(
+        (c_void_p, "in_ out residual bias weights index order starts"),
+        (c_float, "low high"),
+        (c_int32, "function vectors inputs outputs slices slices_per_task in_slot out_slot"),
+    )
+
+
+class Chain(Structure):
+    _fields_ = fields(
+        (c_void_p, "sparse dense halo move next window bounds"),
+        (c_int64, "middle plane origin moved moved_plane moved_origin"),
+        (c_int32, "group_count images"),
+    )
+
+
+class Tilewise(Structure):
+    _fields_ = fields((c_void_p, "first second"))
+
+
+class Step(Structure):
+    _fields_ = fields((c_int32, "kind tasks"), (c_void_p, "arguments"))
+
+
+KINDS: dict[type[Structure], int] = {
+    kind: number
+    for number, kind in enumerate(
+        (Sparse, Dense, Halo, Move, Turn, Window, Average, Combine, Rows, Chain, Tilewise)
+    )
+}
+FUNCTIONS = ("", "gelu", "gelu_tanh", "silu", "hardswish", "hardsigmoid", "sigmoid", "tanh")
+
+
+class KernelTable(Structure):
+    _fields_ = fields(
+        (c_char_p, "name"),
+        (c_int32, "lanes accumulators variant_count dense_outputs"),
+        (POINTER(c_int32), "variants"),
+        (c_void_p * len(KINDS), "run"),
+    )
+
+
+class Variant(NamedTuple):
+    """A size of tile that has a kernel."""
+
+    rows: int
+    columns: int
+    step: int  # columns of the input from one output to the next; 0: any
+    outputs: int  # at a time
+    number: int  # in the kernel's table
+
+    @property
+    def vectors(self) -> int:
+        return self.rows * self.columns
+
+
+class Kernels:
+    """The kernels for one instruction set."""
+
+    def __init__(self, library: ctypes.CDLL, table: Any) -> None:
+        self.library, self.table = library, table
+        self.name: str = table.contents.name.decode()
+        self.lanes: int = table.contents.lanes
+        self.accumulators: int = table.contents.accumulators
+        self.dense_outputs: int = table.contents.dense_outputs
+        numbers = table.contents.variants[: 5 * table.contents.variant_count]
+        rows = [numbers[i : i + 5] for i in range(0, len(numbers), 5)]
+        sparse, dense = ([row for row in rows if row[4] == kind] for kind in (0, 1))
+        self.sparse = [Variant(row[0], row[1], row[2], row[3], number) for number, row in enumerate(sparse)]
+        self.dense = [Variant(row[0], row[1], row[2], row[3], number) for number, row in enumerate(dense)]
+
+
+class Memory:
+    """A block of zeros in huge pages."""
+
+    def __init__(self, kernels: Kernels, size: int) -> None:
+        self.library, self.size = kernels.library, size
+        self.address: int = self.library.st3_allocate(size)
+        if not self.address:
+            raise MemoryError(f"could not allocate {size} bytes")
+
+    def __del__(self) -> None:
+        if getattr(self, "address", None):
+            self.library.st3_release(self.address)
+            self.address = 0
+
+
+class Store:
+    """Arrays that kernels read, one behind the other in huge pages."""
+
+    CHUNK = 8 << 20
+
+    def __init__(self, kernels: Kernels) -> None:
+        self.kernels, self.chunks, self.free, self.end = kernels, list[Memory](), 0, 0
+
+    def keep(self, array: npt.NDArray[Any]) -> int:
+        """Copy an array to the beginning of a cache line; return its address."""
+        array = np.ascontiguousarray(array)
+        if self.free + array.nbytes > self.end:
+            self.chunks.append(Memory(self.kernels, max(array.nbytes, self.CHUNK)))
+            self.free = self.chunks[-1].address
+            self.end = self.free + self.chunks[-1].size
+        address = self.free
+        ctypes.memmove(address, array.ctypes.data, array.nbytes)
+        self.free += -(-array.nbytes // 64) * 64
+        return address
+
+
+class Pool:
+    """Threads, each with a scratch buffer. They sleep when nothing runs."""
+
+    def __init__(self, kernels: Kernels, threads: int, scratch_floats: int) -> None:
+        self.kernels = kernels
+        self.handle = kernels.library.st3_pool_new(threads, scratch_floats)
+        if not self.handle:
+            raise NativeError(
+                f"could not start {threads} threads with {4 * scratch_floats} bytes of scratch each"
+            )
+
+    def run(self, steps: Any, count: int, slots: Any) -> None:
+        self.kernels.library.st3_pool_run(self.handle, self.kernels.table, steps, count, slots)
+
+    def time(self, steps: Any, count: int, slots: Any, repeats: int) -> float:
+        """Return the shortest of some runs of some steps, in milliseconds."""
+        call = self.kernels.library.st3_pool_time
+        nanoseconds: float = call(self.handle, self.kernels.table, steps, count, slots, repeats)
+        return nanoseconds / 1e6
+
+    def __del__(self) -> None:
+        if getattr(self, "handle", None):
+            self.kernels.library.st3_pool_free(self.handle)
+            self.handle = None
+
+
+def library_path() -> Path:
+    """Return where the library is, or would be."""
+    return Path(os.environ.get(PLACE) or Path(__file__).parent / LIBRARY)
+
+
+def is_built() -> bool:
+    return library_path().is_file()
+
+
+@cache
+def load(path: Path) -> ctypes.CDLL:
+    """Open the library and check that its structures are the ones described here."""
+    if not path.is_file():
+        raise NativeError(
+            f"the compiled kernels are missing: no file {path}; install st3 where a C compiler is found, or run "
+            "`python -m st3.engine.build`"
+        )
+    library = ctypes.CDLL(str(path))
+    library.st3_kernels.restype, library.st3_kernels.argtypes = POINTER(KernelTable), [c_char_p]
+    library.st3_size.restype, library.st3_size.argtypes = c_int64, [c_int32]
+    library.st3_pool_new.restype, library.st3_pool_new.argtypes = c_void_p, [c_int32, c_int64]
+    library.st3_pool_free.restype, library.st3_pool_free.argtypes = None, [c_void_p]
+    library.st3_allocate.restype, library.st3_allocate.argtypes = c_void_p, [c_int64]
+    library.st3_release.restype, library.st3_release.argtypes = None, [c_void_p]
+    common: list[Any] = [c_void_p, POINTER(KernelTable), c_void_p]
+    library.st3_pool_run.restype, library.st3_pool_run.argtypes = None, [*common, c_int32, c_void_p]
+    library.st3_pool_time.restype, library.st3_pool_time.argtypes = (
+        c_double,
+        [*common, c_int32, c_void_p, c_int32],
+    )
+    known: Sequence[type[Structure]] = (Item, Tile, Block, Finish, *KINDS, Step, KernelTable)
+    sizes = [library.st3_size(i) for i in range(len(known))]
+    if sizes != [ctypes.sizeof(each) for each in known]:
+        raise NativeError(f"the compiled kernels in {path} are of another version of st3; build them again")
+    return library
+
+
+def kernels(name: str | None = None) -> Kernels:
+    """Return the kernels for the instruction set `name`, or for the best this processor has."""
+    library = load(library_path())
+    table = library.st3_kernels(name.encode() if name else None)
+    if not table:
+        raise NativeError(f"no kernels for {name!r} here: not compiled, or this processor has not got it")
+    return Kernels(library, table)

@@ -1,0 +1,94 @@
+"""Which alternative is fastest here: measured once for each shape, sparsity and number of threads, then remembered.
+
+The file lies in the user's cache folder; $ST3_TUNING names another one, or is "off".
+"""
+
+import contextlib
+import json
+import os
+import platform
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+
+from .convolution import Alternative
+
+VERSION = 1  # of the kernels: older measurements say nothing
+TRIES = (
+    4  # alternatives measured: the best guesses; the fitted guess misses the best of four by 1.5 % on average
+)
+FAR = 2.5  # a dense kernel that is guessed to cost more than so many times the best is not tried
+
+
+class Tuner:
+    """Remembers what was fastest."""
+
+    def __init__(self, file: Path | None) -> None:
+        self.file = file
+        self.known: dict[str, str] = read(file) if file else {}
+        self.changed = False
+
+    def choose(
+        self, key: str, alternatives: list[Alternative], time: Callable[[list[Alternative]], list[float]]
+    ) -> tuple[Alternative, dict[str, float]]:
+        """Return the fastest alternative, and what was measured in milliseconds, by label."""
+        labels = {each.label: each for each in alternatives}
+        if self.known.get(key) in labels:
+            return labels[self.known[key]], {}
+        ranked = sorted(alternatives, key=lambda each: each.cost)
+        candidates = ranked[:TRIES]
+        for name in ("dense", "sparse apart"):
+            others = [each for each in ranked[TRIES:] if each.label.startswith(name)]
+            if others and others[0].cost < FAR * ranked[0].cost:
+                candidates.append(others[0])
+        if len(candidates) == 1:
+            return candidates[0], {}
+        measured = dict(zip((each.label for each in candidates), time(candidates), strict=True))
+        best = min(measured, key=measured.__getitem__)
+        self.known[key] = best
+        self.changed = True
+        return labels[best], measured
+
+    def save(self) -> None:
+        """Write what was learnt. A cache that cannot be written is no fault: it is measured again."""
+        if self.file is None or not self.changed:
+            return
+        with contextlib.suppress(OSError):
+            self.file.parent.mkdir(parents=True, exist_ok=True)
+            known = {**read(self.file), **self.known}  # another process may have added its own
+            handle, beside = tempfile.mkstemp(dir=self.file.parent, prefix=".tuning-")
+            with os.fdopen(handle, "w", encoding="utf-8") as stream:
+                json.dump({"version": VERSION, "fastest": known}, stream, indent=0, sort_keys=True)
+            os.replace(beside, self.file)
+        self.changed = False
+
+
+def read(file: Path) -> dict[str, str]:
+    """Return the remembered labels; nothing where the file is missing, damaged or of another version."""
+    try:
+        content = json.loads(file.read_text(encoding="utf-8"))
+        if content["version"] != VERSION:
+            return {}
+        return {str(key): str(label) for key, label in content["fastest"].items()}
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        return {}
+
+
+def cache_file() -> Path | None:
+    """Return where measurements are kept; None: nowhere."""
+    asked = os.environ.get("ST3_TUNING", "")
+    if asked == "off":
+        return None
+    if asked:
+        return Path(asked)
+    folder = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    return folder / "st3" / f"tuning-{processor()}.json"
+
+
+def processor() -> str:
+    """Return a name of the processor that can be part of a file's name."""
+    name = platform.processor() or platform.machine()
+    with contextlib.suppress(OSError, StopIteration):
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+        name = next(line.split(":", 1)[1] for line in lines if line.startswith("model name"))
+    return "-".join("".join(letter if letter.isalnum() else " " for letter in name).split()).lower()

@@ -1,0 +1,83 @@
+"""`st3 bench`: what the zeros of a model are worth, honestly."""
+
+import json
+
+import pytest
+import torch
+
+from st3.engine.compare import ENGINE, TORCH
+from st3.engine.rivals import NEEDED, missing
+from st3.experiments.benchmark import Bench
+from st3.models import MODELS
+
+
+def test_a_fresh_network_is_made_sparse_and_timed_in_every_engine_that_is_here(st3):
+    answer = st3("bench", "digits_cnn", "--sparsity", 0.5, "--rounds", 3, "--layers")
+    assert answer.exit_code == 0, answer.output
+    lines = answer.stdout.splitlines()
+    assert (
+        lines[0] == "digits_cnn, input 1x1x8x8, 49.4 % zeros, 1 thread, float32"
+    )  # the first layer is dense
+    assert lines[2].split() == ["engine", "min", "ms", "median", "ms", "difference"]
+    for name in (ENGINE, TORCH, *(rival for rival in NEEDED if not missing(rival))):
+        row = next(line for line in lines if line.startswith(f"{name} "))
+        least, middle, difference = map(float, row.removeprefix(name).split())
+        assert 0 < least <= middle
+        assert difference < 1e-4
+    for rival in NEEDED:
+        if lacking := missing(rival):
+            why = f"{lacking[0]} is not installed: pip install 'st3[bench]'"
+            assert f"{rival} did not take part: {why}" in lines
+    assert any("49.4 % zeros the st3 engine is" in line for line in lines)
+    assert any(line.startswith("DigitsCNN for an input of 1x1x8x8: ") for line in lines)
+
+
+def test_the_model_of_a_run_is_timed_as_it_is(st3, finished):
+    answer = st3("bench", finished, "--batch", 3, "--threads", 2, "--rounds", 3, "--json")
+    assert answer.exit_code == 0, answer.output
+    found = json.loads(answer.stdout)
+    assert (found["shape"], found["threads"], found["rounds"]) == ([3, 1, 8, 8], 2, 3)
+    assert found["sparsity"] == pytest.approx(0.9, abs=1e-3)
+    times = {each["name"]: each for each in found["engines"]}
+    ratio = times[found["rival"]]["min_ms"] / times[ENGINE]["min_ms"]
+    assert found["speed_up"]["min"] == pytest.approx(ratio, abs=1e-3)
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["nothing.pt"], "error: there is no file or run nothing.pt"),
+        (["digits_cnn", "--sparsity", 90], "error: sparsity must be at least 0 and below 1, got 90"),
+        (
+            ["digits_cnn", "--allocation", "unifrom"],
+            "error: unknown allocation 'unifrom'; did you mean 'uniform'?",
+        ),
+        (["w.pt"], "error: w.pt: it does not say which model it is for: add --model NAME"),
+        (
+            ["w.pt", "--model", "digits_cnn"],
+            "error: w.pt: it does not say what its pictures are: add --input",
+        ),
+        (["w.pt", "--sparsity", 0.5], "error: --sparsity: is for fresh networks; the weights in w.pt are"),
+    ],
+)
+def test_what_cannot_be_timed(st3, tmp_path, words, said):
+    torch.save(MODELS["digits_cnn"]().state_dict(), tmp_path / "w.pt")
+    answer = st3("bench", *words)
+    assert answer.exit_code == 1
+    assert answer.stderr.startswith(said)
+
+
+class Told:
+    """A comparison with given ratios."""
+
+    def __init__(self, least, middle):
+        self.speed_up = (least, middle)
+        self.rival = type("Rival", (), {"name": "OpenVINO"})
+
+
+def test_the_verdict_is_honest():
+    said = [Bench("m", (1,), 0.3, Told(*ratios)).verdict for ratios in [(2.0, 1.9), (1.5, 1.04), (0.8, 0.8)]]
+    assert said[0] == (
+        "With 30.0 % zeros the st3 engine is 2.00 times as fast as OpenVINO, the fastest of the others."
+    )
+    assert all(text.startswith("No gain: with 30.0 % zeros the st3 engine is") for text in said[1:])

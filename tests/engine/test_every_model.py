@@ -1,0 +1,31 @@
+"""Every network of `st3.models` compiles whole and answers as it does in torch."""
+
+import pytest
+import torch
+from tests.engine.answers import assert_close
+from tests.engine.odd_models import randomise
+
+import st3
+from st3.engine.program import Affine, Conv, Elementwise, InTorch
+from st3.models import MODELS
+
+SIZES = {"digits_cnn": (1, 8), "resnet50": (3, 64), "mobilenet_v1": (3, 64)}
+
+
+@pytest.mark.parametrize("name", list(MODELS))
+def test_every_network_compiles_whole_and_answers_the_same(name):
+    torch.manual_seed(0)
+    channels, size = SIZES.get(name, (3, 32))
+    model = randomise(MODELS[name](channels=channels))
+    with torch.no_grad():
+        for parameter in model.parameters():
+            if parameter.dim() > 1:
+                parameter.mul_(torch.rand_like(parameter) < 0.1)
+    pictures = torch.randn(2, channels, size, size)
+    fast = st3.engine.compile(model, pictures, tune=False)
+    with torch.no_grad():
+        assert_close(fast(pictures), model(pictures))
+    assert not [step for step in fast.program if isinstance(step, InTorch | Elementwise)]
+    norms = [step for step in fast.program if isinstance(step, Affine)]
+    assert not norms or name == "wrn34x2"  # its norms come first, before a convolution with padding
+    assert all(step.bias is not None for step in fast.program if isinstance(step, Conv)) or name == "wrn34x2"
