@@ -111,6 +111,7 @@ class Convolution:
         return native.Sparse(
             bias=binding.keep(self.bias if self.bias is not None else np.zeros(outputs, np.float32)),
             items=binding.keep(lists.items),
+            lowest=lists.lowest,
             outputs=binding.keep(lists.outputs),
             lengths=binding.keep(lists.lengths),
             blocks=binding.keep(lists.blocks),

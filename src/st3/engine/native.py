@@ -3,7 +3,7 @@
 import ctypes
 import os
 from collections.abc import Sequence
-from ctypes import POINTER, Structure, c_char_p, c_double, c_float, c_int32, c_int64, c_void_p
+from ctypes import POINTER, Structure, c_char_p, c_double, c_float, c_int32, c_int64, c_uint32, c_void_p
 from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -26,7 +26,7 @@ def fields(*lines: tuple[Any, str]) -> list[tuple[str, Any]]:
 
 
 class Item(Structure):
-    _fields_ = fields((c_float, "weight"), (c_int32, "bytes"))
+    _fields_ = fields((c_uint32, "place"), (c_float, "weight"))
 
 
 class Tile(Structure):
@@ -52,7 +52,7 @@ class Sparse(Structure):
         (c_void_p, "in_ out bias"),
         (Finish, "finish"),
         (c_void_p, "items outputs lengths blocks groups tiles"),
-        (c_int64, "in_image out_image out_plane in_row out_row mask_row in_column"),
+        (c_int64, "in_image out_image out_plane in_row out_row mask_row in_column lowest"),
         (c_int32, "group_count tile_count images unused"),
     )
 

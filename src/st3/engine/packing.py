@@ -11,7 +11,6 @@ from .layout import Field, Ints
 from .program import Floats
 
 Array: TypeAlias = npt.NDArray[np.generic]
-ITEM = np.dtype([("weight", "f4"), ("bytes", "i4")])
 BLOCK = np.dtype(
     [("items", "i8"), ("bundle", "i8"), ("bundles", "i4"), ("first", "i4"), ("last", "i4"), ("base", "i4")]
 )
@@ -34,6 +33,7 @@ class Packed:
     """The lists of one sparse convolution."""
 
     items: Array
+    lowest: int
     outputs: Array
     lengths: Array
     blocks: Array
@@ -103,13 +103,18 @@ def pack(nonzeros: NonZeros, bundle: int, channels_per_block: int, bounds: list[
             items, bundles = int(starts[-1]), bundles + number
 
     # A list shorter than its bundle's longest is filled up with zeros times an input that the bundle reads anyway.
-    table = np.zeros(items, ITEM)
-    table["bytes"] = np.concatenate(fillers) if items else 0
+    places = np.concatenate(fillers) if items else np.zeros(0, np.int32)
+    weights = np.zeros(items, np.float32)
     target = slot.reshape(-1)[cell[order]] + within * bundle
-    table["weight"][target] = nonzeros.weight[order]
-    table["bytes"][target] = nonzeros.bytes[order]
+    weights[target] = nonzeros.weight[order]
+    places[target] = nonzeros.bytes[order]
+    lowest = int(places.min(initial=0))
+    table = np.zeros((max(items // bundle, 1), 2, bundle), np.uint32)
+    table[: items // bundle, 0] = (places.astype(np.int64) - lowest).reshape(-1, bundle)
+    table[: items // bundle, 1] = weights.view(np.uint32).reshape(-1, bundle)
     return Packed(
-        items=(table if items else np.zeros(1, ITEM)),
+        items=table,
+        lowest=lowest,
         outputs=(np.concatenate(all_outputs).astype(np.int32)),
         lengths=(np.concatenate(all_lengths).astype(np.int32)),
         blocks=(np.array(heads, BLOCK)),

@@ -10,10 +10,10 @@
 enum { SPARSE, DENSE, HALO, MOVE, TURN, WINDOW, AVERAGE, COMBINE, ROWS, CHAIN, TILEWISE, KINDS };
 enum { PLAIN, GELU, GELU_TANH, SILU, HARDSWISH, HARDSIGMOID, SIGMOID, TANH };
 
-// One non-zero weight and where, from a tile's first pixel, its input lies.
+// One non-zero weight and where its input lies, in bytes. A bundle of K outputs stores K places, then K weights.
 typedef struct {
+    uint32_t place;
     float weight;
-    int32_t bytes;
 } Item;
 
 // A rectangle of vectors of one plane, and the kernel for its size.
@@ -51,6 +51,7 @@ typedef struct {
     int64_t in_image, out_image, out_plane;
     int64_t in_row, out_row, mask_row;
     int64_t in_column;  // for the kernels whose column step is not fixed
+    int64_t lowest;     // bytes from a tile's first pixel to where places count from
     int32_t group_count, tile_count, images, unused;
 } Sparse;
 

@@ -11,10 +11,24 @@
 #include "variants.h"
 
 #define AHEAD 2048  // bytes of a list, on their way from the third cache or memory
+// One register for an address: left alone, the compiler keeps its parts in several and runs out of them.
+#define IN_REGISTER(pointer) __asm__("" : "+r"(pointer))
 #define UNROLL _Pragma("GCC unroll 32")
 #define AT_A_TIME(vectors) ((vectors) * 2 > ACCUMULATORS ? 1 : (vectors) * 4 > ACCUMULATORS ? 2 : 4)
 
 typedef void (*SparseKernel)(const Sparse*, const Block*, const Tile*, const float*, float*, const float*, float*);
+
+// Where the input of the k-th weight lies: two places are loaded at once, since loads are what limits the kernel.
+ALWAYS uint64_t place_of(const uint32_t* places, const int k, const int outputs) {
+#if defined(__BYTE_ORDER__) && __BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__
+    if (outputs > 1) {
+        uint64_t pair;
+        memcpy(&pair, places + (k & ~1), 8);
+        return k & 1 ? pair >> 32 : (uint32_t)pair;
+    }
+#endif
+    return places[k];
+}
 
 ALWAYS void sparse_tile(const Sparse* s, const Block* block, const Tile* tile, const float* in, float* out,
                         const float* residual, float* partial, const int rows, const int columns, const int step,
@@ -22,6 +36,8 @@ ALWAYS void sparse_tile(const Sparse* s, const Block* block, const Tile* tile, c
     const int64_t in_row = s->in_row * 4, in_column = (step ? step * LANES : s->in_column) * 4;
     const int vectors = rows * columns;
     const Item* item = s->items + block->items;
+    const char* start = (const char*)in + s->lowest;
+    IN_REGISTER(start);
     const int32_t* output = s->outputs + block->bundle * outputs;
     const int32_t* length = s->lengths + block->bundle;
     const int32_t* mask = s->finish.mask ? s->finish.mask + tile->mask : 0;
@@ -51,9 +67,11 @@ ALWAYS void sparse_tile(const Sparse* s, const Block* block, const Tile* tile, c
         }
         for (const Item* end = item + (int64_t)length[i] * outputs; item < end; item += outputs) {
             __builtin_prefetch((const char*)item + AHEAD);
+            const float* weights = (const float*)item + outputs;
             UNROLL for (int k = 0; k < outputs; k++) {
-                vec weight = spread(item[k].weight);
-                const char* from = (const char*)in + item[k].bytes;
+                vec weight = spread(weights[k]);
+                const char* from = start + place_of((const uint32_t*)item, k, outputs);
+                IN_REGISTER(from);
                 UNROLL for (int r = 0; r < rows; r++) UNROLL for (int c = 0; c < columns; c++)
                     sums[k * vectors + r * columns + c] += weight * load((const float*)(from + r * in_row + c * in_column));
             }
