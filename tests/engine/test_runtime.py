@@ -1,5 +1,7 @@
 """Every kernel agrees with torch: random steps of all kinds, shapes and instruction sets."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
@@ -7,6 +9,8 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from st3.engine import native
+from st3.engine.batches import part_of
+from st3.engine.dense import DenseExecution
 from st3.engine.execution import Execution
 from st3.engine.program import (
     Activation,
@@ -312,3 +316,33 @@ def test_an_output_that_is_an_input_is_a_copy():
     (y,) = Runtime(made, tune=False).run(x)
     assert torch.equal(x, y)
     assert y.data_ptr() != x.data_ptr()
+
+
+@settings(max_examples=15)
+@given(made=convolutions(), residual=st.booleans())
+def test_the_dense_execution_agrees_with_torch(made, residual):
+    conv, shape = made
+    whole = program([conv], {"x": shape}, ("conv",))
+    if residual:
+        conv = replace(conv, sources=("x", "rest"))
+        shapes = {**whole.shapes, "rest": whole.shapes["conv"]}
+        whole = Program(steps=(conv,), shapes=shapes, inputs=("x", "rest"), outputs=("conv",))
+    inputs = [torch.randn(whole.shapes[name]) for name in whole.inputs]
+    (got,), (want,) = DenseExecution(whole).run(*inputs), interpret(whole, *inputs)
+    torch.testing.assert_close(got, want, rtol=1e-4, atol=2e-4)
+
+
+def test_a_large_batch_is_executed_in_parts_with_the_same_result():
+    conv = Conv(
+        name="conv",
+        sources=("x",),
+        target="conv",
+        weight=sparse((8, 4, 3, 3), 0.3, 0),
+        bias=None,
+        padding=(1, 1),
+    )
+    mean = GlobalAverage(name="mean", sources=("conv",), target="mean")
+    shapes = {"x": (6, 4, 200, 200), "conv": (6, 8, 200, 200), "mean": (6, 8)}
+    made = Program(steps=(conv, mean), shapes=shapes, inputs=("x",), outputs=("mean", "conv"))
+    assert part_of(made).shapes["x"] == (1, 4, 200, 200)
+    assert_right(made)

@@ -1,0 +1,68 @@
+"""What was measured is remembered, and nothing breaks where it cannot be."""
+
+import json
+
+import pytest
+
+from st3.engine.convolution import Alternative
+from st3.engine.tuning import Tuner, cache_file, read
+
+WAYS = [Alternative(f"sparse {number}", float(number), lambda binding: [], 0) for number in range(3)]
+
+
+def slowest_guess_is_fastest(candidates):
+    return [1.0 / (1 + each.cost) for each in candidates]
+
+
+def test_the_fastest_is_taken_and_remembered_in_the_file(tmp_path):
+    file = tmp_path / "deep" / "tuning.json"
+    tuner = Tuner(file)
+    chosen, measured = tuner.choose("layer", WAYS, slowest_guess_is_fastest)
+    assert chosen is WAYS[2]
+    assert set(measured) == {"sparse 0", "sparse 1", "sparse 2"}
+    tuner.save()
+
+    def never(candidates):
+        raise AssertionError("measured again")
+
+    assert Tuner(file).choose("layer", WAYS, never) == (WAYS[2], {})
+
+
+def test_a_remembered_way_that_is_gone_is_measured_anew(tmp_path):
+    file = tmp_path / "tuning.json"
+    file.write_text(json.dumps({"version": 1, "fastest": {"layer": "sparse 7"}}), encoding="utf-8")
+    assert Tuner(file).choose("layer", WAYS, slowest_guess_is_fastest)[0] is WAYS[2]
+
+
+@pytest.mark.parametrize(
+    "content", ["", "{", "[]", '{"version": 0, "fastest": {"a": "b"}}', '{"version": 1}']
+)
+def test_a_damaged_or_old_file_says_nothing(tmp_path, content):
+    file = tmp_path / "tuning.json"
+    file.write_text(content, encoding="utf-8")
+    assert read(file) == {}
+
+
+def test_two_processes_add_to_one_file(tmp_path):
+    file = tmp_path / "tuning.json"
+    one, two = Tuner(file), Tuner(file)
+    one.choose("a", WAYS, slowest_guess_is_fastest)
+    two.choose("b", WAYS, slowest_guess_is_fastest)
+    one.save()
+    two.save()
+    assert set(read(file)) == {"a", "b"}
+    assert [path.name for path in tmp_path.iterdir()] == ["tuning.json"]
+
+
+def test_a_folder_that_cannot_be_written_is_no_fault(tmp_path):
+    (tmp_path / "file").write_text("", encoding="utf-8")
+    tuner = Tuner(tmp_path / "file" / "tuning.json")
+    tuner.choose("a", WAYS, slowest_guess_is_fastest)
+    tuner.save()
+
+
+def test_the_environment_names_the_file_or_turns_it_off(tmp_path, monkeypatch):
+    monkeypatch.setenv("ST3_TUNING", "off")
+    assert cache_file() is None
+    monkeypatch.setenv("ST3_TUNING", str(tmp_path / "mine.json"))
+    assert cache_file() == tmp_path / "mine.json"
