@@ -332,7 +332,8 @@ def test_the_dense_execution_agrees_with_torch(made, residual):
     torch.testing.assert_close(got, want, rtol=1e-4, atol=2e-4)
 
 
-def test_a_large_batch_is_executed_in_parts_with_the_same_result():
+@pytest.mark.parametrize("threads", [1, 2, 4, 7])
+def test_a_large_batch_is_executed_in_parts_with_the_same_result(threads):
     conv = Conv(
         name="conv",
         sources=("x",),
@@ -345,4 +346,4 @@ def test_a_large_batch_is_executed_in_parts_with_the_same_result():
     shapes = {"x": (6, 4, 200, 200), "conv": (6, 8, 200, 200), "mean": (6, 8)}
     made = Program(steps=(conv, mean), shapes=shapes, inputs=("x",), outputs=("mean", "conv"))
     assert part_of(made).shapes["x"] == (1, 4, 200, 200)
-    assert_right(made)
+    assert_right(made, threads=threads)

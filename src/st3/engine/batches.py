@@ -1,7 +1,9 @@
-"""Large batches in parts that stay in the cache."""
+"""Large batches in parts that stay in the cache; several threads take different parts."""
 
 import math
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from queue import Empty, SimpleQueue
 
 import torch
 from torch import Tensor
@@ -14,21 +16,48 @@ LARGEST = 1024 * 1024  # bytes of one value: of two such values, both stay in th
 
 
 class BatchedExecution:
-    """Executes a program for a batch by executing one for a part of it several times."""
+    """Executes a program for a batch by executing one for a part of it several times.
+
+    With as many parts as threads, or more, each thread executes whole parts by itself and never waits for another one
+    in the middle of the network.
+    """
 
     def __init__(
         self, program: Program, part: Program, threads: int, tuner: Tuner | None, isa: str | None
     ) -> None:
         self.program, self.part = program, part
-        self.execution = Execution(part, threads, tuner, isa)
+        self.size = part.shapes[part.inputs[0]][0]
+        self.begins = range(0, program.shapes[program.inputs[0]][0], self.size)
+        apart = threads if len(self.begins) >= threads else 1
+        self.executions = [Execution(part, threads // apart, tuner, isa) for _ in range(apart)]
+        self.workers = (
+            ThreadPoolExecutor(apart - 1, "st3") if apart > 1 else None
+        )  # they sleep while there is nothing
+
+    @property
+    def execution(self) -> Execution:
+        return self.executions[0]
 
     def run(self, *inputs: Tensor) -> tuple[Tensor, ...]:
         results = tuple(torch.empty(self.program.shapes[name]) for name in self.program.outputs)
-        size = self.part.shapes[self.part.inputs[0]][0]
-        for begin in range(0, len(inputs[0]), size):
-            made = self.execution.run(*(each[begin : begin + size] for each in inputs))
-            for result, piece in zip(results, made, strict=True):
-                result[begin : begin + size] = piece
+        left: SimpleQueue[int] = SimpleQueue()
+        for begin in self.begins:
+            left.put(begin)
+
+        def work(execution: Execution) -> None:
+            while True:
+                try:
+                    begin = left.get_nowait()
+                except Empty:
+                    return
+                made = execution.run(*(each[begin : begin + self.size] for each in inputs))
+                for result, piece in zip(results, made, strict=True):
+                    result[begin : begin + self.size] = piece
+
+        others = [self.workers.submit(work, each) for each in self.executions[1:]] if self.workers else []
+        work(self.execution)
+        for other in others:
+            other.result()
         return results
 
 

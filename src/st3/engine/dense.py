@@ -53,9 +53,12 @@ def packed(step: Conv, program: Program) -> Callable[..., Tensor]:
         y = torch.nn.functional.conv2d(x, weight, bias, step.stride, step.padding, step.dilation, step.groups)
         return activate(sum(residual, y), step.activation)
 
-    if not torch.backends.mkldnn.is_available():
-        return plain
     operations: Any = torch.ops.mkldnn
+    known = all(
+        hasattr(operations, name) for name in ("_reorder_convolution_weight", "_convolution_pointwise")
+    )
+    if not (known and torch.backends.mkldnn.is_available()):
+        return plain
     size = list(program.shapes[step.sources[0]])
     stored = operations._reorder_convolution_weight(weight, *where, size)
 

@@ -57,10 +57,14 @@ static inline void relax(void) {
 }
 
 static void work(Pool* pool, float* scratch) {
+    // Taken over now: when the last step ends, the caller may begin the next plan before this thread has looked again.
+    const Step* steps = pool->steps;
+    const Kernels* kernels = pool->kernels;
+    const int32_t count = pool->count;
     Place place = {pool->slots, scratch};
-    for (int32_t s = 0; s < pool->count; s++) {
-        const Step* step = pool->steps + s;
-        Run run = pool->kernels->run[step->kind];
+    for (int32_t s = 0; s < count; s++) {
+        const Step* step = steps + s;
+        Run run = kernels->run[step->kind];
         if (pool->threads == 1) {
             for (int32_t t = 0; t < step->tasks; t++) run(step->arguments, t, &place);
             continue;
