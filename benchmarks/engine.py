@@ -2,14 +2,14 @@
 
     bar         ResNet-50 and MobileNetV1, 224x224, uniform masks: batch 1 and 16, one thread and two
     break-even  the same at 30, 40 and 50 %, batch 1, one thread
-    masks       the same with other masks: ERK, and those of ST-3 (one global threshold) and ST-3 sigma
+    masks       the same with other masks: ERK, and one global threshold as in ST-3
     block       a transformer block as in BERT and ViT, 128 tokens of width 768
     mlp         a perceptron of 1024-4096-4096-1000, one row
     networks    every network of st3.models at 0, 50 and 90 %: never slower than 0.95 of the fastest dense engine
 
 The weights are fresh (normal, standard deviation sqrt(2 / fan-in)), cut by st3's own allocations and rescaled layer
-by layer; so "global" and "sigma" are trained-like masks, not trained ones. Uniform masks leave the first layer and
-depthwise layers dense. A row takes less than 100 seconds; rows that are in the file already are skipped, so it can be
+by layer; so "global" is a stand-in for trained masks. There is none for ST-3 sigma: cut that way, fresh weights leave
+whole layers empty, which training does not. Uniform masks leave the first layer and depthwise layers dense. A row takes less than 100 seconds; rows that are in the file already are skipped, so it can be
 interrupted.
 """
 
@@ -64,7 +64,7 @@ def rows() -> Iterator[Row]:
         for batch, threads in ((1, 1), (16, 1), (1, 2), (16, 2)):
             yield from (Row("bar", network, s, batch=batch, threads=threads) for s in SPARSITIES)
         yield from (Row("break-even", network, s) for s in (0.3, 0.4, 0.5))
-        for allocation in ("erk", "global", "sigma"):
+        for allocation in ("erk", "global"):
             yield from (Row("masks", network, s, allocation) for s in SPARSITIES)
     yield from (Row("block", "block", s) for s in (0.0, *SPARSITIES))
     yield from (Row("mlp", "mlp", s) for s in (0.0, *SPARSITIES))
