@@ -9,8 +9,8 @@
 
 The weights are fresh (normal, standard deviation sqrt(2 / fan-in)), cut by st3's own allocations and rescaled layer
 by layer; so "global" is a stand-in for trained masks. There is none for ST-3 sigma: cut that way, fresh weights leave
-whole layers empty, which training does not. Uniform masks leave the first layer and depthwise layers dense. A row takes less than 100 seconds; rows that are in the file already are skipped, so it can be
-interrupted.
+whole layers empty, which training does not. Uniform masks leave the first layer and depthwise layers dense. A row takes
+less than 100 seconds; rows that are in the file already are skipped, so it can be interrupted.
 """
 
 import argparse

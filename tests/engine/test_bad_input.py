@@ -1,5 +1,7 @@
 """What cannot be compiled or called is refused in a sentence that says what to do."""
 
+import copy
+
 import pytest
 import torch
 from tests.engine.answers import assert_close
@@ -73,10 +75,10 @@ def test_weights_without_a_shape():
     )
 
 
-@pytest.mark.parametrize("threads", [0, -1, 1.5])
+@pytest.mark.parametrize("threads", [0, -1, 1.5, True, 100_000])
 def test_threads_that_cannot_be(threads):
     assert refusal(st3.engine.compile, net(), PICTURES, threads=threads) == (
-        f"threads must be a whole number of at least 1, got {threads}"
+        f"threads must be a whole number from 1 to 1024, got {threads}"
     )
 
 
@@ -249,3 +251,11 @@ def test_named_arguments():
     fast = st3.engine.compile(Named().eval(), example, tune=False)
     assert_close(fast(**example), torch.relu(example["a"] - example["b"]) * 2)
     assert_close(fast(**{**example, "factor": 3.0}), torch.relu(example["a"] - example["b"]) * 3)
+
+
+def test_a_compiled_model_is_not_copied():
+    fast = st3.engine.compile(net(), PICTURES)
+    with pytest.raises(
+        TypeError, match="cannot be copied or pickled: copy the model and compile it where it is used"
+    ):
+        copy.deepcopy(fast)

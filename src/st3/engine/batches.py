@@ -1,6 +1,7 @@
 """Large batches in parts that stay in the cache; several threads take different parts."""
 
 import math
+import os
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from queue import Empty, SimpleQueue
@@ -30,8 +31,12 @@ class BatchedExecution:
         self.begins = range(0, program.shapes[program.inputs[0]][0], self.size)
         apart = threads if len(self.begins) >= threads else 1
         self.executions = [Execution(part, threads // apart, tuner, isa) for _ in range(apart)]
+        self.start()
+
+    def start(self) -> None:
+        self.process, others = os.getpid(), len(self.executions) - 1
         self.workers = (
-            ThreadPoolExecutor(apart - 1, "st3") if apart > 1 else None
+            ThreadPoolExecutor(others, "st3") if others else None
         )  # they sleep while there is nothing
 
     @property
@@ -39,6 +44,8 @@ class BatchedExecution:
         return self.executions[0]
 
     def run(self, *inputs: Tensor) -> tuple[Tensor, ...]:
+        if self.process != os.getpid():
+            self.start()  # after a fork there is no thread but the caller's
         results = tuple(torch.empty(self.program.shapes[name]) for name in self.program.outputs)
         left: SimpleQueue[int] = SimpleQueue()
         for begin in self.begins:

@@ -3,7 +3,7 @@
 import copy
 from collections import OrderedDict
 from threading import Lock
-from typing import Any
+from typing import Any, NoReturn
 
 import torch
 from torch import Tensor, nn
@@ -22,6 +22,7 @@ from .translation import Translated, translate
 
 __all__ = ["Compiled", "compile"]
 
+MOST_THREADS = 1024  # more is a mistake: each has a buffer of its own
 SHAPES = 8  # programs that are kept; the one that was used longest ago makes room
 
 
@@ -42,8 +43,8 @@ def compile(
     """
     model = unwrap(model)
     check_model(model)
-    if threads is not None and (not isinstance(threads, int) or threads < 1):
-        raise ValueError(f"threads must be a whole number of at least 1, got {threads!r}")
+    if threads is not None and (type(threads) is not int or not 1 <= threads <= MOST_THREADS):
+        raise ValueError(f"threads must be a whole number from 1 to {MOST_THREADS}, got {threads!r}")
     args, kwargs = arguments(example_input)
     return Compiled(model, args, kwargs, threads or torch.get_num_threads(), tune)
 
@@ -60,6 +61,7 @@ class Compiled:
         self._example, self._spec = tree_flatten((args, kwargs))
         check_input(self._example)
         self._ready: OrderedDict[Any, _Ready] = OrderedDict()
+        self._lock = Lock()  # of what is ready; each program has one of its own
         self._last = self._for(self._example, self._spec)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
@@ -70,8 +72,9 @@ class Compiled:
                 f"{self._name} was compiled for arguments of the form {_form(self._spec)}, got {_form(spec)}"
             )
         check_input(leaves, self._example)
-        self._last = self._for(leaves, spec)
-        return self._last(leaves)
+        with self._lock:
+            ready = self._last = self._for(leaves, spec)
+        return ready(leaves)
 
     def report(self) -> str:
         """Return a table of the steps of the shape that was used last: kernels, times, zeros, what runs in torch."""
@@ -83,7 +86,8 @@ class Compiled:
         return self._last.executor.program
 
     def _for(self, leaves: list[Any], spec: TreeSpec) -> "_Ready":
-        key = tuple(tuple(leaf.shape) if isinstance(leaf, Tensor) else leaf for leaf in leaves)
+        # With the type: 1, True and 1.0 are equal, but a model may tell them apart.
+        key = tuple(tuple(leaf.shape) if isinstance(leaf, Tensor) else (type(leaf), leaf) for leaf in leaves)
         if key in self._ready:
             self._ready.move_to_end(key)
             return self._ready[key]
@@ -94,6 +98,12 @@ class Compiled:
         if len(self._ready) > SHAPES:
             self._ready.popitem(last=False)
         return made
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError(
+            f"{self._name}, compiled, holds memory of this process and cannot be copied or pickled: copy the model and "
+            f"compile it where it is used"
+        )
 
     def __repr__(self) -> str:
         return f"Compiled({self._name}, {self._last.shapes}, threads={self._threads})"

@@ -102,6 +102,8 @@ def follows(before: object, convolution: Convolution) -> bool:
     """Whether a 1×1 convolution reads what the one before it has just written, and that is too large for the cache."""
     if not isinstance(before, Convolution) or before.target is not convolution.source:
         return False
+    if any(buffer is convolution.target.buffer for buffer in reads_of(before)):
+        return False  # written over what the first one still reads
     pointwise = all(part.weight.shape[2:] == (1, 1) and part.step == (1, 1) for part in (before, convolution))
     sparse = all(len(part.nonzeros.weight) < 0.5 * part.weight.size for part in (before, convolution))
     one = before.groups == convolution.groups == 1
@@ -156,7 +158,7 @@ def waits(step: Conv, planner: Planner) -> bool:
 
 def emit_chain(step: Conv | MaxPool | AveragePool, planner: Planner) -> None:
     """Emit a convolution that waited, and the step that reads it, as one."""
-    first_step = planner.pending.pop(step.sources[0])
+    first_step = planner.pending[step.sources[0]]
     windows, before = windows_of(step), windows_of(first_step)
     assert windows is not None
     assert before is not None
@@ -188,6 +190,7 @@ def emit_chain(step: Conv | MaxPool | AveragePool, planner: Planner) -> None:
         reads = reads_of(first)
     chain = Chain(first, second, moved, fill, every=wanted.every)
     reads = [buffer for buffer in reads if buffer is not nowhere.buffer]
+    del planner.pending[step.sources[0]]
     planner.emit(
         Operation(step.name, "sparse", reads, [target.buffer], tune=chain, step=step, before=first_step)
     )

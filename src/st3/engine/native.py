@@ -230,14 +230,20 @@ class Pool:
     """Threads, each with a scratch buffer. They sleep when nothing runs."""
 
     def __init__(self, kernels: Kernels, threads: int, scratch_floats: int) -> None:
-        self.kernels = kernels
-        self.handle = kernels.library.st3_pool_new(threads, scratch_floats)
+        self.kernels, self.threads, self.scratch_floats = kernels, threads, scratch_floats
+        self.start()
+
+    def start(self) -> None:
+        self.process = os.getpid()
+        self.handle = self.kernels.library.st3_pool_new(self.threads, self.scratch_floats)
         if not self.handle:
             raise NativeError(
-                f"could not start {threads} threads with {4 * scratch_floats} bytes of scratch each"
+                f"could not start {self.threads} threads with {4 * self.scratch_floats} bytes of scratch each"
             )
 
     def run(self, steps: Any, count: int, slots: Any) -> None:
+        if self.process != os.getpid():
+            self.start()  # after a fork there is no thread but the caller's
         self.kernels.library.st3_pool_run(self.handle, self.kernels.table, steps, count, slots)
 
     def time(self, steps: Any, count: int, slots: Any, repeats: int) -> float:
@@ -247,7 +253,7 @@ class Pool:
         return nanoseconds / 1e6
 
     def __del__(self) -> None:
-        if getattr(self, "handle", None):
+        if getattr(self, "handle", None) and self.process == os.getpid():
             self.kernels.library.st3_pool_free(self.handle)
             self.handle = None
 

@@ -165,8 +165,11 @@ class Planner:
         return value.pictures[geometry]
 
     def is_last_reader(self, step: Step, name: str) -> bool:
+        """Whether nothing reads the value after this step: no later step, and none that still waits for another one."""
         readers = self.program.readers(name)
-        return readers[-1] is step and step.sources.count(name) == 1 and name not in self.program.outputs
+        is_read = any(name in waiting.sources for waiting in self.pending.values())
+        is_last = readers[-1] is step and step.sources.count(name) == 1
+        return is_last and not is_read and name not in self.program.outputs
 
     def new_rows(self, name: str) -> Laid:
         value = self.values[name]

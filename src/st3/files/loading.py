@@ -42,6 +42,11 @@ def load_sparse(path: str | PathLike[str], model: nn.Module | None = None) -> nn
 
     All names and shapes must be those of the model, else nothing is changed. Tied weights are one tensor again.
     """
+    if isinstance(path, nn.Module) or not (model is None or isinstance(model, nn.Module)):
+        raise TypeError(
+            f"load_sparse takes a path, then the model to load it into, "
+            f"got {type(path).__name__} and {type(model).__name__}"
+        )
     if model is None:
         return read_sparse(Path(path))[0]
     plain = unwrap(model)

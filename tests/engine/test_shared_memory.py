@@ -1,0 +1,121 @@
+"""What is written over what: residuals in place, steps that wait, processes that fork, threads that call."""
+
+import os
+import signal
+from threading import Thread
+
+import pytest
+import torch
+from torch import nn
+
+import st3
+
+
+class Residual(nn.Module):
+    """head(x + second(relu(first(x)))): the sum could be written over x, which `first` still reads."""
+
+    def __init__(self, first, second, channels):
+        super().__init__()
+        self.stem = nn.Conv2d(3, channels, 3, padding=1)
+        self.first, self.second = first, second
+        self.head = nn.Conv2d(channels, 8, 1)
+
+    def forward(self, x):
+        x = self.stem(x).relu()
+        return self.head(x + self.second(self.first(x).relu()))
+
+
+class Waiting(nn.Module):
+    """A convolution that waits for its reader, while another one is the last to read the same value."""
+
+    def __init__(self, channels):
+        super().__init__()
+        self.stem = nn.Conv2d(3, channels, 3, padding=1)
+        self.first = nn.Conv2d(channels, channels, 1)
+        self.side = nn.Conv2d(3, channels, 3, padding=1)
+        self.second = nn.Conv2d(channels, channels, 3, padding=1, groups=channels)
+
+    def forward(self, x):
+        value = self.stem(x).relu()
+        waits = self.first(value).relu()
+        return (value + self.side(x)).relu(), self.second(waits)
+
+
+def thinned(model, share):
+    torch.manual_seed(0)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.mul_(4.0)
+            if parameter.dim() > 1:
+                parameter.mul_(torch.rand_like(parameter) < share)
+    return model.eval()
+
+
+def depthwise(channels, size):
+    return nn.Conv2d(channels, channels, size, padding=size // 2, groups=channels)
+
+
+@pytest.mark.parametrize("threads", [1, 2])
+@pytest.mark.parametrize("size", [8, 14, 56])
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: Residual(nn.Conv2d(32, 32, 1), depthwise(32, 3), 32),
+        lambda: Residual(nn.Conv2d(64, 64, 1), depthwise(64, 5), 64),
+        lambda: Residual(nn.Conv2d(64, 128, 1), nn.Conv2d(128, 64, 1), 64),
+        lambda: Waiting(32),
+    ],
+    ids=["depthwise 3", "depthwise 5", "pointwise", "waiting"],
+)
+def test_a_sum_is_not_written_over_what_is_still_read(make, size, threads):
+    torch.manual_seed(1)
+    model, x = thinned(make(), 0.15), torch.randn(2, 3, size, size)
+    got = st3.engine.compile(model, x, threads=threads, tune=False)(x)
+    torch.testing.assert_close(got, model(x), rtol=1e-4, atol=1e-3)
+
+
+def test_equal_arguments_of_different_types_are_different():
+    class Doubles(nn.Module):
+        def forward(self, x, k):
+            return x * 2 if isinstance(k, bool) else x * 3
+
+    x = torch.ones(2, 3)
+    fast = st3.engine.compile(Doubles().eval(), (x, 1))
+    assert torch.equal(fast(x, 1), x * 3)
+    assert torch.equal(fast(x, True), x * 2)
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork")
+@pytest.mark.skipif(torch.get_num_threads() > 1, reason="torch's own threads do not survive a fork")
+@pytest.mark.filterwarnings("ignore:This process:DeprecationWarning")
+@pytest.mark.parametrize("batch", [1, 8])
+def test_a_forked_process_starts_threads_of_its_own(batch):
+    model = thinned(nn.Sequential(nn.Conv2d(3, 16, 3, padding=1), nn.ReLU(), nn.Conv2d(16, 16, 3)), 0.2)
+    x = torch.randn(batch, 3, 150, 150)
+    fast = st3.engine.compile(model, x, threads=2, tune=False)
+    want = fast(x)
+    child = os.fork()
+    if child == 0:
+        signal.alarm(20)  # a thread that is waited for in vain
+        os._exit(0 if torch.equal(fast(x), want) else 1)
+    assert os.waitpid(child, 0)[1] == 0
+    assert torch.equal(fast(x), want)
+
+
+def test_calls_from_several_threads_and_many_shapes_do_not_disturb_each_other():
+    model = nn.Linear(6, 4).eval()
+    fast = st3.engine.compile(model, torch.randn(1, 6), tune=False)
+    wrong = []
+
+    def call(first):
+        for rows in range(first, first + 12):
+            x = torch.full((rows, 6), float(rows))
+            if not torch.allclose(fast(x), model(x), atol=1e-4):
+                wrong.append(rows)
+
+    threads = [Thread(target=call, args=(first,)) for first in (1, 2, 3)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert not wrong
