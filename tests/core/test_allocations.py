@@ -627,10 +627,10 @@ def test_what_is_left_of_the_small_layers_of_resnet50_at_the_start(network, rule
         ("resnet20", 0.95, "5.0"),
         ("resnet20", 0.98, "2.1"),
         ("resnet20", 0.99, "1.1"),
-        ("mobilenet_v1", 0.75, "278.7"),
-        ("mobilenet_v1", 0.80, "247.5"),
+        pytest.param("mobilenet_v1", 0.75, "278.7", marks=pytest.mark.slow),
+        pytest.param("mobilenet_v1", 0.80, "247.5", marks=pytest.mark.slow),
         ("mobilenet_v1", 0.90, "170.7"),
-        ("mobilenet_v1", 0.95, "116.2"),
+        pytest.param("mobilenet_v1", 0.95, "116.2", marks=pytest.mark.slow),
     ],
 )
 def test_multiply_adds_of_lamp_on_gaussian_weights(network, name, sparsity, published):

@@ -12,7 +12,12 @@ from st3.models import MODELS
 SIZES = {"digits_cnn": (1, 8), "resnet50": (3, 64), "mobilenet_v1": (3, 64)}
 
 
-@pytest.mark.parametrize("name", list(MODELS))
+LARGE = ("vgg16", "vgg19", "wrn34x2")  # of a kind with others
+
+
+@pytest.mark.parametrize(
+    "name", [pytest.param(name, marks=pytest.mark.slow) if name in LARGE else name for name in MODELS]
+)
 def test_every_network_compiles_whole_and_answers_the_same(name):
     torch.manual_seed(0)
     channels, size = SIZES.get(name, (3, 32))

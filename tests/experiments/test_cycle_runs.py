@@ -466,7 +466,7 @@ def alone(tmp_path_factory):
     return folder
 
 
-@pytest.mark.parametrize("sharded", [False, True], ids=["ddp", "fsdp"])
+@pytest.mark.parametrize("sharded", [False, pytest.param(True, marks=pytest.mark.slow)], ids=["ddp", "fsdp"])
 @on_ranks(2)
 def test_two_processes_train_the_cycles_of_one_and_go_on_bit_for_bit(alone, tmp_path, sharded):
     train(tame(sharded), tmp_path / "two", splits=SPLITS)

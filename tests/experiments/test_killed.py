@@ -91,7 +91,17 @@ def whole(tmp_path_factory):
     return folder
 
 
-@pytest.mark.parametrize("death", DEATHS, ids=lambda death: death.__name__)
+# Two of them by default: in the middle of an epoch, and of writing a checkpoint. A dying process takes its time.
+@pytest.mark.parametrize(
+    "death",
+    [
+        death
+        if death in (in_mid_epoch, writing_a_checkpoint)
+        else pytest.param(death, marks=pytest.mark.slow)
+        for death in DEATHS
+    ],
+    ids=lambda death: death.__name__,
+)
 def test_it_goes_on_bit_for_bit(whole, tmp_path, death):
     code = f"import sys; from tests.experiments.test_killed import *; {death.__name__}(sys.argv[1])"
     command = [sys.executable, "-W", "ignore", "-c", code, str(tmp_path / "run")]
