@@ -66,8 +66,9 @@ CASES: dict[
 
 CIFAR_STEPS = 160 * 352  # of the paper's run
 AS_TIMED: dict[str, dict[str, Any]] = {
-    "acdc": {"warm_up": 0.0}
-}  # in a sparse phase, not in the dense beginning
+    "acdc": {"warm_up": 0.0},  # in a sparse phase, not in the dense beginning
+    "probmask": {"finetune": 0.0},  # in the search; one pass per step
+}
 
 
 def attach(
