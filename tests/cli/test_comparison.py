@@ -56,8 +56,11 @@ def test_the_closing_words_are_honest_about_zeros_and_end_with_the_sparsity():
     words = closing_words(SPARSE, Path("runs/a"))
     assert "The plain file is as large as that of a dense model" in words
     assert "model.sparse.safetensors holds the same model, bit for bit, and is 6.0 times smaller." in words
-    assert "Zeros alone do not make a dense runtime faster" in words
-    for command in ("st3 info runs/a", "st3 eval runs/a", "st3 train --data cifar10"):
+    assert (
+        "A dense runtime is not faster for them: it multiplies by zeros as well. st3.engine does not."
+        in words
+    )
+    for command in ("st3 info runs/a", "st3 eval runs/a", "st3 bench runs/a", "st3 train --data cifar10"):
         assert command in words
     assert words.splitlines()[-1] == "sparsity 90.00 % (target 90.00 %): 21,427 of 23,808 weights are zero"
 
@@ -66,12 +69,16 @@ def test_no_smaller_file_is_claimed_where_there_is_none():
     for summary in (SPARSE | {"sparse_model_bytes": 98_900}, SPARSE | {"sparse_model_bytes": None}):
         words = closing_words(summary, Path("runs/a"))
         assert "times smaller" not in words
-        assert "Zeros alone do not make a dense runtime faster" in words
+        assert (
+            "A dense runtime is not faster for them: it multiplies by zeros as well. st3.engine does not."
+            in words
+        )
 
 
 def test_of_a_dense_model_nothing_is_claimed():
     words = closing_words(DENSE, Path("runs/a"))
-    assert "Zeros alone" not in words
+    assert "A dense runtime" not in words
+    assert "st3 bench" not in words
     assert words.endswith("sparsity 0.00 % (dense, none was asked for): 0 of 23,808 weights are zero")
 
 
@@ -88,3 +95,13 @@ def test_the_difference_to_the_dense_twin_stands_beside_what_one_picture_makes(a
     lines = closing_words(SPARSE, Path("runs/a"), dense).splitlines()
     assert lines[:2] == ["One seed, 400 test pictures: a single one makes 0.25 points of accuracy.", said]
     assert "dense twin" not in closing_words(SPARSE, Path("runs/a"))
+
+
+def test_a_method_that_left_no_zero_is_not_praised():
+    learned = {**SPARSE, "method": "str", "target": None, "sparsity": 0.0}
+    learned |= {"report": {"zeros": 0, "weights": 23808}, "sparse_model": "model.sparse.safetensors"}
+    words = closing_words(learned, Path("runs/a"))
+    assert "No weight is zero: the settings of 'str' decide how many are, see its page." in words
+    for praise in ("without its zeros", "stores the zeros", "A dense runtime", "st3 bench"):
+        assert praise not in words
+    assert words.endswith("sparsity 0.00 % (learned, none was asked for): 0 of 23,808 weights are zero")

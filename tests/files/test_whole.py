@@ -47,3 +47,11 @@ def test_a_full_disk_is_named_as_such_even_by_torch(tmp_path):
     with pytest.raises(OSError, match="No space left on device") as error:
         write_whole(tmp_path / "checkpoint.pt", fail)
     assert error.value.filename == str(tmp_path / "checkpoint.pt")
+
+
+def test_a_folder_that_is_not_there_is_told_with_the_name_that_was_asked_for(tmp_path):
+    path = tmp_path / "none" / "here.txt"
+    with pytest.raises(FileNotFoundError) as error:
+        write_text(path, "")
+    assert error.value.filename == str(path)
+    assert ".part" not in str(error.value)

@@ -73,15 +73,21 @@ def closing_words(summary: Summary, folder: Path, dense: Summary | None = None) 
     lines = [f"One seed, {tested:,} test pictures: a single one makes {100 / tested:.2g} points of accuracy."]
     if dense is not None:
         lines += [_against(dense, summary)]
-    if not _is_dense(summary):
+    if not summary["report"]["zeros"] and not _is_dense(summary):
+        lines += [
+            f"No weight is zero: the settings of {summary['method']!r} decide how many are, see its page."
+        ]
+    elif not _is_dense(summary):
         lines += _what_zeros_bring(summary)
     lines += ["Written", f"  {folder / 'report.html'}  a page to open in a browser"]
     lines += [f"  {folder / summary['model']}  the model"]
-    if summary.get("sparse_model"):
+    if summary.get("sparse_model") and summary["report"]["zeros"]:
         lines += [f"  {folder / summary['sparse_model']}  the same, without its zeros: st3.load_sparse"]
     lines += [""]
     lines += ["Try next", f"  st3 info {name}  what is in the model, layer by layer"]
     lines += [f"  st3 eval {name}  the accuracy of that file, measured again"]
+    if summary["report"]["zeros"]:
+        lines += [f"  st3 bench {name}  what its zeros save: st3.engine beside dense runtimes"]
     lines += ["  st3 train --data cifar10 --download --sparsity 0.95", ""]
     report, target = summary["report"], summary["target"]
     nothing = "dense, none was asked for" if _is_dense(summary) else "learned, none was asked for"
@@ -105,4 +111,8 @@ def _what_zeros_bring(summary: Summary) -> list[str]:
     if small is not None and summary["model_bytes"] > 1.01 * small:
         times = f"{summary['model_bytes'] / small:.1f} times smaller"
         lines += [f"{summary['sparse_model']} holds the same model, bit for bit, and is {times}."]
-    return [*lines, "Zeros alone do not make a dense runtime faster: it multiplies by them as well.", ""]
+    return [
+        *lines,
+        "A dense runtime is not faster for them: it multiplies by zeros as well. st3.engine does not.",
+        "",
+    ]

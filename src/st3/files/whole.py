@@ -23,8 +23,8 @@ def write_whole(path: Path, write: Callable[[BinaryIO], object]) -> None:
         cause = error if isinstance(error, OSError) else error.__context__
         if not isinstance(cause, OSError):
             raise
-        if cause.filename is None:
-            cause.filename = str(path)
+        if cause.filename in (None, str(scratch)):
+            cause.filename, cause.filename2 = str(path), None  # what was asked for, not our scratch file
         raise cause from None
     finally:
         scratch.unlink(missing_ok=True)
