@@ -1,0 +1,132 @@
+"""What the processor can do at most for the engine: one multiply-add per vector that is loaded.
+
+    registers      multiply-adds of vectors that lie in registers
+    first cache    ... with one vector loaded for each, aligned, from 16 KB
+    split lines    ... the same, each load across two cache lines
+    second cache   ... aligned, from 512 KB
+    third cache    ... aligned, from 16 MB
+
+on one thread, and on two at the same time: what two threads can gain on this machine. A small C program is compiled for
+this processor (cc must be there). The cases take turns; GFLOP/s, largest and median of the rounds.
+"""
+
+import argparse
+import ctypes
+import statistics
+import subprocess
+import tempfile
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+from timing import record, take_turns
+
+SOURCE = r"""
+#include <stdint.h>
+#ifdef __AVX512F__
+#define BYTES 64
+#else
+#define BYTES 32
+#endif
+#define LANES (BYTES / 4)
+typedef float vec __attribute__((vector_size(BYTES)));
+typedef float loose __attribute__((vector_size(BYTES), aligned(4)));
+
+/* 12 sums hide the latency of the multiply-adds. */
+void registers(float* out, int64_t times) {
+    vec sums[12], weight = (vec){0} + 0.999f;
+    for (int i = 0; i < 12; i++) sums[i] = (vec){0} + out[i];  /* else they would be one and the same */
+    for (int64_t t = 0; t < times; t++)
+        for (int i = 0; i < 12; i++) sums[i] = sums[i] * weight + weight;
+    for (int i = 1; i < 12; i++) sums[0] += sums[i];
+    for (int i = 0; i < LANES; i++) out[i] = sums[0][i];
+}
+
+void loads(const float* in, int64_t vectors, float* out, int64_t times) {
+    vec sums[12] = {0}, weight = (vec){0} + 0.999f;
+    for (int64_t t = 0; t < times; t++)
+        for (int64_t v = 0; v + 12 <= vectors; v += 12)
+            for (int i = 0; i < 12; i++) sums[i] += weight * (vec)*(const loose*)(in + (v + i) * LANES);
+    for (int i = 1; i < 12; i++) sums[0] += sums[i];
+    for (int i = 0; i < LANES; i++) out[i] = sums[0][i];
+}
+int64_t lanes(void) { return LANES; }
+"""
+SIZES = {"first cache": 16 << 10, "split lines": 16 << 10, "second cache": 512 << 10, "third cache": 16 << 20}
+PRODUCTS = 3e8  # multiply-adds of numbers, in one timing
+
+
+class Work:
+    """One case on memory of its own, so that threads share nothing."""
+
+    def __init__(self, library: ctypes.CDLL, case: str) -> None:
+        self.library, self.lanes = library, library.lanes()
+        self.out = (ctypes.c_float * 64)()
+        self.case, self.vectors = case, SIZES.get(case, 0) // (4 * self.lanes) // 12 * 12
+        self.memory = (ctypes.c_float * (self.vectors * self.lanes + 64))(*[1.0] * 8)
+        shift = -ctypes.addressof(self.memory) % 64 + (32 if case == "split lines" else 0)
+        self.start = ctypes.c_void_p(ctypes.addressof(self.memory) + shift)
+
+    @property
+    def times(self) -> int:
+        return max(1, round(PRODUCTS / self.lanes / (self.vectors or 12)))
+
+    def run(self) -> None:
+        times = ctypes.c_int64(self.times)
+        if self.vectors:
+            self.library.loads(self.start, ctypes.c_int64(self.vectors), self.out, times)
+        else:
+            self.library.registers(self.out, times)
+
+    @property
+    def flops(self) -> float:
+        return 2.0 * self.lanes * (self.vectors or 12) * self.times
+
+
+def compiled(folder: Path) -> ctypes.CDLL:
+    source, library = folder / "limits.c", folder / "limits.so"
+    source.write_text(SOURCE)
+    subprocess.run(
+        ["cc", "-O3", "-march=native", "-funroll-loops", "-shared", "-fPIC", "-o", library, source],
+        check=True,
+    )
+    found = ctypes.CDLL(str(library))
+    found.lanes.restype = ctypes.c_int64
+    return found
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--rounds", type=int, default=15, help="timings of each case (default 15)")
+    parser.add_argument("--output", help="write the rows to this JSON file")
+    given = parser.parse_args()
+    with tempfile.TemporaryDirectory() as folder, ThreadPoolExecutor(2) as pool:
+        library = compiled(Path(folder))
+        both = {case: [Work(library, case), Work(library, case)] for case in ("registers", *SIZES)}
+        contestants = {}
+        for case, pair in both.items():
+            contestants[f"{case}, 1 thread"] = pair[0].run
+            contestants[f"{case}, 2 threads"] = lambda pair=pair: [*pool.map(Work.run, pair)]
+        seconds = take_turns(contestants, given.rounds)
+    rows = []
+    for case, pair in both.items():
+        one = [pair[0].flops / s / 1e9 for s in seconds[f"{case}, 1 thread"]]
+        two = [2 * pair[0].flops / s / 1e9 for s in seconds[f"{case}, 2 threads"]]
+        gains = [b / a for a, b in zip(one, two, strict=True)]
+        rows.append(
+            {
+                "case": case,
+                "GFLOP/s, 1 thread": {"max": round(max(one), 1), "median": round(statistics.median(one), 1)},
+                "2 threads over 1": {
+                    "least": round(min(gains), 2),
+                    "median": round(statistics.median(gains), 2),
+                    "most": round(max(gains), 2),
+                },
+            }
+        )
+    record(given.output, {"rounds": given.rounds, "multiply-adds per timing": PRODUCTS}, rows)
+
+
+if __name__ == "__main__":
+    main()
