@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from st3.engine.convolution import Alternative
+from st3.engine.config import Alternative
 from st3.engine.tuning import Tuner, cache_file, read
 
 WAYS = [Alternative(f"sparse {number}", float(number), lambda binding: [], 0) for number in range(3)]

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from . import native
-from .convolution import Alternative
+from .config import Alternative
 from .lowering import lower
 from .memory import Arena, Buffer
 from .planner import Binding, Operation, Planner

@@ -6,7 +6,9 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from . import native
-from .convolution import Alternative, Config, Convolution
+from .config import Alternative, Config
+from .convolution import Convolution
+from .guesses import dense_cost, dense_guesses, sparse_configs, sparse_cost, sparse_guesses
 from .layout import NO_BORDER, Field, border_copies, gather_index
 from .planner import Binding
 
@@ -44,8 +46,7 @@ class Chain:
             bytes = 4 * size * (self.middle.plane + self.moved.plane)
             if bytes > MIDDLE and size > GROUPS[0]:
                 continue
-            name = "sparse" if config.is_sparse else "dense"
-            label = f"{name} chain {tuple(config)}"
+            label = config.label.replace(" ", " chain ", 1)
             found.append(
                 Alternative(label, cost + cost_after, self.maker(config, after), self.scratch(config, after))
             )
@@ -61,18 +62,19 @@ class Chain:
                 size for size in sizes if outputs // size * first.target.field.groups >= 2 * first.threads
             } or {min(GROUPS[0], outputs)}
         if len(first.nonzeros.weight) < 0.7 * first.weight.size:
-            for cuts, config in first.sparse_configs():
+            for cuts, config in sparse_configs(first):
                 if config.outputs_per_group < outputs and config.channels_per_block < first.nonzeros.channels:
                     continue  # sizes of groups are chosen here
                 for size in sizes:
                     mine = config._replace(outputs_per_group=size)
-                    found.append((first.sparse_cost(cuts, mine), mine))
+                    found.append((sparse_cost(first, cuts, mine), mine))
         if len(first.nonzeros.weight) > 0.4 * first.weight.size:
-            dense = first.dense_config()
-            if dense:
-                found += [
-                    (first.dense_cost(), dense._replace(outputs_per_group=size)) for size in sorted(sizes)[:2]
-                ]
+            for _, config in dense_guesses(first)[:4]:
+                cuts = first.cuts(config)
+                together = cuts[0].variant.outputs
+                for size in {min(outputs, -(-size // together) * together) for size in sizes}:
+                    mine = config._replace(outputs_per_group=size)
+                    found.append((dense_cost(first, cuts, mine), mine))
         return found
 
     def scratch(self, config: Config, after: Config | None) -> int:
@@ -99,12 +101,9 @@ class Maker:
         chain, config = self.chain, self.config
         first, middle, moved = chain.first, chain.middle, chain.moved
         outputs = len(first.weight)
-        step = max(4, config.outputs_per_group // 4 * 4)
+        step = config.outputs_per_group
         bounds = [*range(0, outputs, step), outputs]
-        if config.is_sparse:
-            begin, _ = first.make_sparse(binding, config, bounds)
-        else:
-            begin, _ = first.make_dense(binding, config)
+        begin, _ = first.make(binding, config, bounds)
         end, _ = chain.second.make_for(binding, self.after, bounds)
         halo = move = None
         if moved is not middle:
@@ -121,7 +120,7 @@ class Maker:
                 entries=binding.keep(entries), shuffles=binding.keep(shuffles), entry_count=len(entries) // 3
             )
         sums = chain.sums(config, self.after)
-        planes = (step + 4) * middle.plane
+        planes = step * middle.plane
         is_window = isinstance(end, native.Window)
         whole = native.Chain(
             sparse=binding.hold(begin) if config.is_sparse else None,
@@ -174,9 +173,9 @@ class Tilewise:
         first, second = replace(self.first, flat=flat), replace(self.second, flat=flat)
         found = []
         best: dict[tuple[int, int], tuple[float, Config]] = {}
-        for cost, config in second.guesses():
+        for cost, config in sparse_guesses(second):
             best.setdefault((config.down, config.across), (cost, config))
-        for cost, config in first.guesses():
+        for cost, config in sparse_guesses(first):
             key = (config.down, config.across)
             if key not in best:
                 continue
@@ -221,7 +220,7 @@ class PairMaker:
             outputs = len(part.weight)
             size = config.outputs_per_group
             bounds = [*range(0, outputs, size), outputs]
-            made, _ = part.make_sparse(binding, config, bounds)
+            made, _ = part.make(binding, config, bounds)
             parts.append(binding.hold(made))
         tiles = len(self.first.cuts(self.config))
         return [(native.Tilewise(first=parts[0], second=parts[1]), tiles * self.first.target.field.groups)]

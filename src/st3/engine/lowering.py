@@ -258,7 +258,7 @@ def emit_rows(step: Linear, planner: Planner, rows: int) -> None:
             residual=binding.address(residual.buffer) if residual and residual.buffer else None,
             bias=binding.keep(bias),
             weights=binding.keep(lists.weights),
-            index=binding.keep(lists.index),
+            index=binding.keep(lists.index) if lists.index is not None else None,
             order=binding.keep(lists.order),
             starts=binding.keep(lists.starts),
             low=low,

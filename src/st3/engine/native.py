@@ -61,9 +61,9 @@ class Dense(Structure):
     _fields_ = fields(
         (c_void_p, "in_ out bias"),
         (Finish, "finish"),
-        (c_void_p, "weights taps tiles"),
+        (c_void_p, "weights starts taps blocks bounds tiles"),
         (c_int64, "in_image out_image out_plane in_row out_row mask_row in_column"),
-        (c_int32, "tap_count outputs tile_count images"),
+        (c_int32, "block_count group_count tile_count images"),
     )
 
 
@@ -154,7 +154,7 @@ FUNCTIONS = ("", "gelu", "gelu_tanh", "silu", "hardswish", "hardsigmoid", "sigmo
 class KernelTable(Structure):
     _fields_ = fields(
         (c_char_p, "name"),
-        (c_int32, "lanes accumulators variant_count dense_outputs"),
+        (c_int32, "lanes accumulators variant_count unused"),
         (POINTER(c_int32), "variants"),
         (c_void_p * len(KINDS), "run"),
     )
@@ -182,7 +182,6 @@ class Kernels:
         self.name: str = table.contents.name.decode()
         self.lanes: int = table.contents.lanes
         self.accumulators: int = table.contents.accumulators
-        self.dense_outputs: int = table.contents.dense_outputs
         numbers = table.contents.variants[: 5 * table.contents.variant_count]
         rows = [numbers[i : i + 5] for i in range(0, len(numbers), 5)]
         sparse, dense = ([row for row in rows if row[4] == kind] for kind in (0, 1))

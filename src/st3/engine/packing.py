@@ -11,6 +11,7 @@ from .layout import Field, Ints
 from .program import Floats
 
 Array: TypeAlias = npt.NDArray[np.generic]
+DENSE_MATRIX = 0.4  # share of weights from which a matrix times few vectors is stored dense
 BLOCK = np.dtype(
     [("items", "i8"), ("bundle", "i8"), ("bundles", "i4"), ("first", "i4"), ("last", "i4"), ("base", "i4")]
 )
@@ -123,20 +124,37 @@ def pack(nonzeros: NonZeros, bundle: int, channels_per_block: int, bounds: list[
     )
 
 
-def pack_dense(weight: Floats, bundle: int) -> Floats:
-    """Return weights as (bundles of outputs, taps, outputs of a bundle), outputs filled up with zeros."""
-    outputs, taps = weight.shape[0], weight[0].size
-    padded = np.zeros((-(-outputs // bundle) * bundle, taps), np.float32)
-    padded[:outputs] = weight.reshape(outputs, taps)
-    return np.ascontiguousarray(padded.reshape(-1, bundle, taps).transpose(0, 2, 1))
+@dataclass(frozen=True)
+class PackedDense:
+    """All weights, group by group of outputs and block by block of taps, and where each block of a group begins."""
+
+    weights: Floats
+    starts: Array
+    blocks: Array
+
+
+def pack_dense(weight: Floats, bundle: int, taps_per_block: int, bounds: list[int]) -> PackedDense:
+    """Return weights as (group, block, bundle of outputs, tap, output); bundles are filled up with zeros."""
+    flat = weight.reshape(len(weight), -1)
+    edges = [*range(0, flat.shape[1], taps_per_block), flat.shape[1]]
+    parts, starts, size = [], [], 0
+    for low, high in itertools.pairwise(bounds):
+        padded = np.zeros((-(-(high - low) // bundle) * bundle, flat.shape[1]), np.float32)
+        padded[: high - low] = flat[low:high]
+        for begin, end in itertools.pairwise(edges):
+            part = padded[:, begin:end].reshape(-1, bundle, end - begin).transpose(0, 2, 1)
+            parts.append(part.reshape(-1))
+            starts.append(size)
+            size += part.size
+    return PackedDense(np.concatenate(parts), np.array(starts, np.int64), np.array(edges, np.int32))
 
 
 @dataclass(frozen=True)
 class Slices:
-    """A sparse matrix in slices of outputs of like length, lanes side by side."""
+    """A matrix in slices of outputs of like length, lanes side by side."""
 
     weights: Array
-    index: Array
+    index: Array | None  # None: dense
     order: Array
     starts: Array
 
@@ -144,6 +162,8 @@ class Slices:
 def slices(weight: Floats, lanes: int) -> Slices:
     """Sort the outputs by their number of weights and lay them out in slices of `lanes` outputs."""
     lengths = np.count_nonzero(weight, axis=1)
+    if lengths.sum() > DENSE_MATRIX * weight.size:
+        return dense_slices(weight, lanes)
     rows = np.argsort(-lengths, kind="stable")
     number = -(-len(rows) // lanes)
     order = np.full(number * lanes, -1, np.int32)
@@ -159,4 +179,16 @@ def slices(weight: Floats, lanes: int) -> Slices:
     rank = rank[output]
     target = (starts[rank // lanes] + within) * lanes + rank % lanes
     weights[target], index[target] = weight[output, position], position
-    return Slices((weights), (index), (order), (starts))
+    return Slices(weights, index, order, starts)
+
+
+def dense_slices(weight: Floats, lanes: int) -> Slices:
+    """Lay all weights out in slices of `lanes` outputs: without positions they take half the memory."""
+    outputs, inputs = weight.shape
+    number = -(-outputs // lanes)
+    order = np.full(number * lanes, -1, np.int32)
+    order[:outputs] = np.arange(outputs)
+    padded = np.zeros((number * lanes, inputs), np.float32)
+    padded[:outputs] = weight
+    weights = np.ascontiguousarray(padded.reshape(number, lanes, inputs).transpose(0, 2, 1))
+    return Slices(weights, None, order, inputs * np.arange(number + 1, dtype=np.int64))

@@ -22,7 +22,7 @@ static void run_chain(const void* arguments, int32_t task, const Place* place) {
         Dense d = *c->dense;
         d.out = middle + c->origin - low * c->plane;
         d.out_image = 0;
-        for (int32_t first = low; first < high; first += DENSE_OUTPUTS) dense_bundle(&d, image, first);
+        for (int32_t t = 0; t < d.tile_count; t++) dense_group(&d, group, image, d.tiles + t, place->scratch);
     }
     for (int32_t p = 0; p < high - low; p++) {
         if (c->halo) fill_border(c->halo, middle + p * c->plane);

@@ -1,53 +1,96 @@
-// The dense convolution in the same layout: a few outputs times a few vectors in registers, every tap's input loaded
-// once for all of them. For first layers and others too dense to gain from lists.
+// The dense convolution in the same layout: a few outputs times a few vectors in registers, so that an input is loaded
+// once for all of these outputs and a weight once for all of these vectors. For first layers and others too dense to gain
+// from lists. Taps are cut into blocks of input channels whose inputs stay in the first cache, like lists are.
 #ifndef ST3_DENSE_H
 #define ST3_DENSE_H
 
 #include "sparse.h"
 
-#define DENSE_OUTPUTS 4
+// Sums in registers: as many as leave room for one input or weight each of the shorter side, and one of the longer.
+#define DENSE_SUMS (ACCUMULATORS == 28 ? 25 : 12)
+#define TOGETHER(vectors) (DENSE_SUMS / (vectors) > 8 ? 8 : DENSE_SUMS / (vectors))
 
-typedef void (*DenseKernel)(const Dense*, const Tile*, const float*, float*, const float*, int32_t);
+// A vector that stays in its register: left alone, the compiler loads it again for each of its few uses.
+#if defined(__AVX512F__)
+#define HELD(vector) __asm__("" : "+v"(vector))
+#elif defined(__x86_64__)
+#define HELD(vector) __asm__("" : "+x"(vector))
+#elif defined(__aarch64__)
+#define HELD(vector) __asm__("" : "+w"(vector))
+#else
+#define HELD(vector)
+#endif
 
-ALWAYS void dense_tile(const Dense* d, const Tile* tile, const float* in, float* out, const float* residual,
-                       int32_t first, const int rows, const int columns, const int step) {
+typedef void (*DenseKernel)(const Dense*, int32_t, int32_t, const Tile*, const float*, float*, const float*, float*);
+
+ALWAYS void dense_tile(const Dense* d, int32_t group, int32_t block, const Tile* tile, const float* in, float* out,
+                       const float* residual, float* partial, const int rows, const int columns, const int step,
+                       const int outputs) {
     const int64_t in_row = d->in_row * 4, in_column = (step ? step * LANES : d->in_column) * 4;
     const int vectors = rows * columns;
+    const int is_first = block == 0, is_last = block == d->block_count - 1;
+    const int32_t low_output = d->bounds[group], end_output = d->bounds[group + 1];
+    const int32_t* first_tap = d->taps + d->blocks[block];
+    const int32_t* end_tap = d->taps + d->blocks[block + 1];
+    const float* weight = d->weights + d->starts[group * d->block_count + block];
     const int32_t* mask = d->finish.mask ? d->finish.mask + tile->mask : 0;
-    const float* weight = d->weights + (int64_t)first * d->tap_count;
     const vec low = spread(d->finish.low), high = spread(d->finish.high);
-    vec sums[ACCUMULATORS];
-    UNROLL for (int k = 0; k < DENSE_OUTPUTS; k++) {
-        vec bias = spread(d->bias[first + k]);
-        UNROLL for (int v = 0; v < vectors; v++) sums[k * vectors + v] = bias;
-    }
-    for (int32_t t = 0; t < d->tap_count; t++, weight += DENSE_OUTPUTS) {
-        const char* from = (const char*)in + d->taps[t];
-        vec inputs[ACCUMULATORS / DENSE_OUTPUTS];
-        UNROLL for (int r = 0; r < rows; r++) UNROLL for (int c = 0; c < columns; c++)
-            inputs[r * columns + c] = load((const float*)(from + r * in_row + c * in_column));
-        UNROLL for (int k = 0; k < DENSE_OUTPUTS; k++) {
-            vec w = spread(weight[k]);
-            UNROLL for (int v = 0; v < vectors; v++) sums[k * vectors + v] += w * inputs[v];
+    for (int32_t first = low_output; first < end_output; first += outputs) {
+        vec sums[DENSE_SUMS];
+        float* waiting = partial + (int64_t)(first - low_output) * vectors * LANES;
+        UNROLL for (int k = 0; k < outputs; k++) {
+            vec bias = spread(d->bias[first + k]);
+            UNROLL for (int v = 0; v < vectors; v++)
+                sums[k * vectors + v] = is_first ? bias : load(waiting + (k * vectors + v) * LANES);
         }
-    }
-    UNROLL for (int k = 0; k < DENSE_OUTPUTS; k++) {
-        if (first + k >= d->outputs) continue;
-        float* to = out + (first + k) * d->out_plane;
-        const float* more = residual ? residual + (first + k) * d->finish.residual_plane : 0;
-        UNROLL for (int r = 0; r < rows; r++) UNROLL for (int c = 0; c < columns; c++)
-            store(to + r * d->out_row + c * LANES,
-                  clamped(sums[k * vectors + r * columns + c], more ? more + r * d->finish.residual_row + c * LANES : 0, low,
-                          high, mask ? mask + r * d->mask_row + c * LANES : 0));
-        if (d->finish.function)
-            activate_tile(to, d->out_row, rows, columns, d->finish.function, mask, d->mask_row);
+        for (const int32_t* tap = first_tap; tap < end_tap; tap++, weight += outputs) {
+            const char* from = (const char*)in + *tap;
+            IN_REGISTER(from);
+            __builtin_prefetch((const char*)weight + AHEAD);
+            if (outputs <= vectors) {
+                vec weights[DENSE_SUMS];
+                UNROLL for (int k = 0; k < outputs; k++) weights[k] = spread(weight[k]);
+                UNROLL for (int r = 0; r < rows; r++) UNROLL for (int c = 0; c < columns; c++) {
+                    vec input = load((const float*)(from + r * in_row + c * in_column));
+                    HELD(input);
+                    UNROLL for (int k = 0; k < outputs; k++) sums[k * vectors + r * columns + c] += weights[k] * input;
+                }
+            } else {
+                vec inputs[DENSE_SUMS];
+                UNROLL for (int r = 0; r < rows; r++) UNROLL for (int c = 0; c < columns; c++) {
+                    inputs[r * columns + c] = load((const float*)(from + r * in_row + c * in_column));
+                    HELD(inputs[r * columns + c]);
+                }
+                UNROLL for (int k = 0; k < outputs; k++) {
+                    vec w = spread(weight[k]);
+                    HELD(w);
+                    UNROLL for (int v = 0; v < vectors; v++) sums[k * vectors + v] += w * inputs[v];
+                }
+            }
+        }
+        if (!is_last) {
+            UNROLL for (int i = 0; i < outputs * vectors; i++) store(waiting + i * LANES, sums[i]);
+            continue;
+        }
+        UNROLL for (int k = 0; k < outputs; k++) {
+            if (first + k >= end_output) continue;
+            float* to = out + (first + k) * d->out_plane;
+            const float* more = residual ? residual + (first + k) * d->finish.residual_plane : 0;
+            UNROLL for (int r = 0; r < rows; r++) UNROLL for (int c = 0; c < columns; c++)
+                store(to + r * d->out_row + c * LANES,
+                      clamped(sums[k * vectors + r * columns + c],
+                              more ? more + r * d->finish.residual_row + c * LANES : 0, low, high,
+                              mask ? mask + r * d->mask_row + c * LANES : 0));
+            if (d->finish.function)
+                activate_tile(to, d->out_row, rows, columns, d->finish.function, mask, d->mask_row);
+        }
     }
 }
 
-#define DENSE_KERNEL(R, C, S)                                                                                  \
-    static void dense_##R##_##C##_##S(const Dense* d, const Tile* tile, const float* in, float* out,           \
-                                      const float* residual, int32_t first) {                                  \
-        dense_tile(d, tile, in, out, residual, first, R, C, S);                                                \
+#define DENSE_KERNEL(R, C, S)                                                                                      \
+    static void dense_##R##_##C##_##S(const Dense* d, int32_t group, int32_t block, const Tile* tile,              \
+                                      const float* in, float* out, const float* residual, float* partial) {        \
+        dense_tile(d, group, block, tile, in, out, residual, partial, R, C, S, TOGETHER((R) * (C)));               \
     }
 #define DENSE_NAME(R, C, S) dense_##R##_##C##_##S,
 
@@ -63,22 +106,21 @@ static const DenseKernel dense_kernels[] = {
 #endif
 };
 
-// DENSE_OUTPUTS outputs of one image: all tiles in turn, so that the weights stay in the first cache.
-static void dense_bundle(const Dense* d, int32_t image, int32_t first) {
+// One group of outputs on one tile of one image.
+ALWAYS void dense_group(const Dense* d, int32_t group, int32_t image, const Tile* tile, float* scratch) {
+    const float* in = d->in + image * d->in_image + tile->in;
+    float* out = d->out + image * d->out_image + tile->out;
     const float* residual = d->finish.residual;
-    if (residual) residual += image * d->finish.residual_image;
-    for (const Tile* tile = d->tiles; tile < d->tiles + d->tile_count; tile++)
-        dense_kernels[tile->kernel](d, tile, d->in + image * d->in_image + tile->in,
-                                    d->out + image * d->out_image + tile->out,
-                                    residual ? residual + tile->residual : 0, first);
+    if (residual) residual += image * d->finish.residual_image + tile->residual;
+    for (int32_t block = 0; block < d->block_count; block++)
+        dense_kernels[tile->kernel](d, group, block, tile, in, out, residual, scratch);
 }
 
-// Tasks: for each image, for each bundle of outputs.
+// Tasks: for each group of outputs, for each image, its tiles.
 static void run_dense(const void* arguments, int32_t task, const Place* place) {
-    (void)place;
     const Dense* d = arguments;
-    int32_t bundles = (d->outputs + DENSE_OUTPUTS - 1) / DENSE_OUTPUTS;
-    dense_bundle(d, task / bundles, task % bundles * DENSE_OUTPUTS);
+    int32_t tile = task % d->tile_count, rest = task / d->tile_count;
+    dense_group(d, rest / d->images, rest % d->images, d->tiles + tile, place->scratch);
 }
 
 #endif

@@ -9,7 +9,7 @@
 #define TEXT(a) TEXT_(a)
 
 #define SPARSE_SIZE(R, C, S) R, C, S, AT_A_TIME((R) * (C)), 0,
-#define DENSE_SIZE(R, C, S) R, C, S, DENSE_OUTPUTS, 1,
+#define DENSE_SIZE(R, C, S) R, C, S, TOGETHER((R) * (C)), 1,
 
 static const int32_t sizes[] = {
     SMALL_TILES(SPARSE_SIZE)
@@ -27,7 +27,6 @@ const Kernels JOIN(st3_kernels_, ISA) = {
     .lanes = LANES,
     .accumulators = ACCUMULATORS,
     .variant_count = sizeof sizes / sizeof *sizes / 5,
-    .dense_outputs = DENSE_OUTPUTS,
     .variants = sizes,
     .run = {[SPARSE] = run_sparse, [DENSE] = run_dense, [HALO] = run_halo, [MOVE] = run_move,
             [TURN] = run_turn, [WINDOW] = run_window, [AVERAGE] = run_average, [COMBINE] = run_combine,

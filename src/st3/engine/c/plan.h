@@ -60,12 +60,15 @@ typedef struct {
     float* out;
     const float* bias;
     Finish finish;
-    const float* weights;  // [bundle of DENSE_OUTPUTS outputs][tap][output]
-    const int32_t* taps;   // bytes from a tile's first pixel
+    const float* weights;  // [group][block][bundle of outputs][tap][output]
+    const int64_t* starts;  // where the weights of a group's block begin
+    const int32_t* taps;    // bytes from a tile's first pixel
+    const int32_t* blocks;  // the taps of block b: blocks[b] .. blocks[b + 1]
+    const int32_t* bounds;  // the outputs of group g: bounds[g] .. bounds[g + 1]
     const Tile* tiles;
     int64_t in_image, out_image, out_plane;
     int64_t in_row, out_row, mask_row, in_column;
-    int32_t tap_count, outputs, tile_count, images;
+    int32_t block_count, group_count, tile_count, images;
 } Dense;
 
 // Vectors around each lane's patch, copied from the neighbouring lanes.
@@ -132,7 +135,7 @@ typedef struct {
     const float* residual;
     const float* bias; // a multiple of LANES
     const float* weights;
-    const int32_t* index;
+    const int32_t* index;    // NULL: the matrix is dense
     const int32_t* order;    // the output of each lane
     const int64_t* starts;   // slices + 1, in vectors
     float low, high;
@@ -174,7 +177,7 @@ typedef void (*Run)(const void* arguments, int32_t task, const Place* place);
 
 typedef struct {
     const char* name;
-    int32_t lanes, accumulators, variant_count, dense_outputs;
+    int32_t lanes, accumulators, variant_count, unused;
     const int32_t* variants;  // rows, columns, column step, outputs at a time; dense or not
     Run run[KINDS];
 } Kernels;

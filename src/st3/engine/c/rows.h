@@ -1,15 +1,13 @@
-// A sparse matrix times few vectors. Lanes are outputs: a slice of LANES outputs of like length is a list of
-// (LANES weights, LANES positions), so that the sums never cross lanes.
+// A matrix times few vectors. Lanes are outputs: a slice of LANES outputs of like length is a list of
+// (LANES weights, LANES positions), so that the sums never cross lanes. A dense matrix has no positions.
 #ifndef ST3_ROWS_H
 #define ST3_ROWS_H
 
 #include "finish.h"
 
-static void rows_slice(const Rows* r, int32_t slice, const float* in, float* out, const float* residual) {
-    const float* weight = r->weights + r->starts[slice] * LANES;
-    const int32_t* index = r->index + r->starts[slice] * LANES;
-    int64_t count = r->starts[slice + 1] - r->starts[slice], i = 0;
+ALWAYS vec sparse_sum(const float* weight, const int32_t* index, int64_t count, const float* in) {
     vec a = {0}, b = {0}, c = {0}, d = {0};
+    int64_t i = 0;
     for (; i + 3 < count; i += 4, weight += 4 * LANES, index += 4 * LANES) {
         a += load(weight) * gather(in, *(const ivec*)index);
         b += load(weight + LANES) * gather(in, *(const ivec*)(index + LANES));
@@ -17,8 +15,32 @@ static void rows_slice(const Rows* r, int32_t slice, const float* in, float* out
         d += load(weight + 3 * LANES) * gather(in, *(const ivec*)(index + 3 * LANES));
     }
     for (; i < count; i++, weight += LANES, index += LANES) a += load(weight) * gather(in, *(const ivec*)index);
+    return (a + b) + (c + d);
+}
+
+ALWAYS vec dense_sum(const float* weight, int64_t count, const float* in) {
+    vec a = {0}, b = {0}, c = {0}, d = {0};
+    int64_t i = 0;
+    for (; i + 3 < count; i += 4, weight += 4 * LANES) {
+        __builtin_prefetch(weight + 32 * LANES);
+        __builtin_prefetch(weight + 33 * LANES);
+        __builtin_prefetch(weight + 34 * LANES);
+        __builtin_prefetch(weight + 35 * LANES);
+        a += load(weight) * spread(in[i]);
+        b += load(weight + LANES) * spread(in[i + 1]);
+        c += load(weight + 2 * LANES) * spread(in[i + 2]);
+        d += load(weight + 3 * LANES) * spread(in[i + 3]);
+    }
+    for (; i < count; i++, weight += LANES) a += load(weight) * spread(in[i]);
+    return (a + b) + (c + d);
+}
+
+static void rows_slice(const Rows* r, int32_t slice, const float* in, float* out, const float* residual) {
+    const float* weight = r->weights + r->starts[slice] * LANES;
+    int64_t count = r->starts[slice + 1] - r->starts[slice];
+    vec total = load(r->bias + slice * LANES);
+    total += r->index ? sparse_sum(weight, r->index + r->starts[slice] * LANES, count, in) : dense_sum(weight, count, in);
     const int32_t* order = r->order + slice * LANES;
-    vec total = (a + b) + (c + d) + load(r->bias + slice * LANES);
     if (residual)
         for (int l = 0; l < LANES; l++)
             if (order[l] >= 0) total[l] += residual[order[l]];
