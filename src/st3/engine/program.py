@@ -23,6 +23,10 @@ class Activation:
 
     name: str
 
+    @property
+    def is_never_negative(self) -> bool:
+        return self.name in ("relu", "relu6", "sigmoid", "hardsigmoid")
+
 
 @dataclass(frozen=True, kw_only=True)
 class Step:

@@ -1,11 +1,14 @@
 """In which geometry a step that looks at windows reads its input and writes its output."""
 
 from dataclasses import dataclass
+from typing import TypeAlias
 
-from .layout import Border, Geometry, best_geometry
-from .program import Shape
+from .layout import NO_BORDER, Border, Geometry, best_geometry
+from .program import AveragePool, Conv, MaxPool, Shape
 
 WASTE = 1.1  # vectors against the fewest possible, before the input is laid out anew
+
+Windowed: TypeAlias = Conv | MaxPool | AveragePool  # the steps that look at windows
 
 
 @dataclass(frozen=True)
@@ -27,6 +30,14 @@ class Windows:
         return any(p > 0 or (out - 1) * s + (k - 1) * d - p >= size for size, out, k, s, p, d in ends)
 
 
+def windows_of(step: Windowed) -> Windows:
+    if isinstance(step, Conv):
+        high, wide = step.weight.shape[2:]
+        return Windows((high, wide), step.stride, step.padding, step.dilation)
+    dilation = step.dilation if isinstance(step, MaxPool) else (1, 1)
+    return Windows(step.kernel, step.stride, step.padding, dilation)
+
+
 @dataclass(frozen=True)
 class Route:
     """Geometries of input and output, the border that is read, and the steps from output to output.
@@ -39,6 +50,11 @@ class Route:
     target: Geometry
     step: tuple[int, int]
     every: tuple[int, int] = (1, 1)
+
+    @classmethod
+    def pixelwise(cls, geometry: Geometry) -> "Route":
+        """Return the route of a step that reads and writes pixel by pixel."""
+        return cls(geometry, NO_BORDER, geometry, (1, 1))
 
 
 def route(windows: Windows, target: Shape, have: Geometry | None, lanes: int) -> Route:

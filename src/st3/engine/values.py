@@ -14,6 +14,10 @@ class Plain:
     buffer: Buffer | None
     slot: int = -1
 
+    @property
+    def buffers(self) -> list[Buffer]:
+        return [self.buffer] if self.buffer else []
+
 
 @dataclass(frozen=True)
 class Laid:
@@ -32,6 +36,11 @@ class Value:
     pictures: dict[Geometry, Laid] = field(default_factory=dict)  # (n, c, h, w)
     rows: dict[Geometry, Laid] = field(default_factory=dict)  # rows of a matrix, columns as channels
     not_negative: bool = False
+
+    @property
+    def geometry(self) -> Geometry | None:
+        """The geometry that it has as pictures, if it has one."""
+        return next(iter(self.pictures), None)
 
     @property
     def matrix(self) -> tuple[int, int]:

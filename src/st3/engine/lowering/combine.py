@@ -1,0 +1,60 @@
+"""Fields combined number by number, as one operation."""
+
+from ctypes import Structure
+
+from .. import native
+from ..convolution import clamp
+from ..planned import Binding, Operation
+from ..program import Activation, Floats, Step
+from ..values import Laid
+
+__all__ = ["combine"]
+
+
+def combine(
+    step: Step,
+    source: Laid,
+    target: Laid,
+    *,
+    residual: Laid | None = None,
+    activation: Activation | None = None,
+    scale: Floats | None = None,
+    shift: Floats | None = None,
+    first_channel: int = 0,
+) -> Operation:
+    """Return activation(source * scale + shift + residual) into the target's channels from `first_channel`."""
+    begin, end = source.field, target.field
+    rest = residual.field if residual else None
+    low, high, function = clamp(activation)
+
+    def make(binding: Binding) -> tuple[Structure, int]:
+        finish = native.Finish(
+            residual=binding.address(residual.buffer) + 4 * rest.origin if residual and rest else None,
+            residual_image=rest.image if rest else 0,
+            residual_plane=rest.plane if rest else 0,
+            residual_row=rest.pitch if rest else 0,
+            mask=binding.keep(end.mask) if end.mask is not None else None,
+            low=low,
+            high=high,
+            function=function,
+        )
+        return native.Combine(
+            in_=binding.address(source.buffer) + 4 * begin.origin,
+            out=binding.address(target.buffer) + 4 * (end.origin + first_channel * end.plane),
+            scale=binding.keep(scale) if scale is not None else None,
+            shift=binding.keep(shift) if shift is not None else None,
+            finish=finish,
+            in_image=begin.image,
+            in_plane=begin.plane,
+            in_row=begin.pitch,
+            out_image=end.image,
+            out_plane=end.plane,
+            out_row=end.pitch,
+            images=end.groups,
+            channels=begin.channels,
+            height=end.geometry.height,
+            width=end.geometry.width,
+        ), end.groups * begin.channels
+
+    reads = [source.buffer, *([residual.buffer] if residual else [])]
+    return Operation(step.name, "combine", reads, [target.buffer], make, step=step)

@@ -1,0 +1,34 @@
+"""From the kind of a step to its rule; a step without one is left to torch."""
+
+from functools import singledispatch
+
+from .. import reference
+from ..planned import Operation
+from ..planner import Planner
+from ..program import Step
+
+__all__ = ["in_torch", "lower"]
+
+
+@singledispatch
+def lower(step: Step, planner: Planner) -> None:
+    """Emit the operations of a step: by default, one call of torch."""
+    in_torch(step, planner)
+
+
+def in_torch(step: Step, planner: Planner) -> None:
+    sources = [(planner.plain(name), planner.program.shapes[name]) for name in step.sources]
+    shape = planner.program.shapes[step.target]
+    buffer = planner.new_plain(step.target)
+    planner.emit(
+        Operation(
+            step.name,
+            "torch",
+            [buffer for plain, _ in sources for buffer in plain.buffers],
+            [buffer],
+            torch=lambda *tensors: reference.evaluate(step, list(tensors), shape),
+            torch_sources=sources,
+            torch_target=(buffer, shape),
+            step=step,
+        )
+    )

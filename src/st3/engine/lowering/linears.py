@@ -1,0 +1,93 @@
+"""The rule for linear layers: few rows one by one, many as the pixels of a 1×1 convolution."""
+
+from ctypes import Structure
+
+import numpy as np
+
+from .. import native
+from ..convolution import Convolution, clamp
+from ..packing import slices
+from ..planned import Binding, Operation
+from ..planner import Planner
+from ..program import Linear
+from .dispatch import in_torch, lower
+from .operands import reads_of
+
+FEW_ROWS = 3  # up to so many rows, lanes are outputs; beyond, lanes are rows
+
+
+@lower.register
+def _(step: Linear, planner: Planner) -> None:
+    value = planner.values[step.target]
+    value.not_negative = bool(step.activation and step.activation.is_never_negative)
+    rows, _ = value.matrix
+    if rows <= FEW_ROWS:
+        emit_rows(step, planner, rows)
+    else:
+        emit_pointwise(step, planner)
+
+
+def emit_pointwise(step: Linear, planner: Planner) -> None:
+    source = planner.rows(step.sources[0])
+    residual = planner.rows(step.sources[1]) if len(step.sources) > 1 else None
+    target = planner.new_rows(step.target)
+    convolution = Convolution(
+        planner.kernels,
+        planner.threads,
+        step.weight[:, :, None, None],
+        step.bias,
+        source,
+        target,
+        residual,
+        step=(1, 1),
+        padding=(0, 0),
+        dilation=(1, 1),
+        groups=1,
+        activation=step.activation,
+    )
+    planner.emit(
+        Operation(step.name, "sparse", reads_of(convolution), [target.buffer], tune=convolution, step=step)
+    )
+
+
+def emit_rows(step: Linear, planner: Planner, rows: int) -> None:
+    plain = planner.plain(step.sources[0])
+    residual = planner.plain(step.sources[1]) if len(step.sources) > 1 else None
+    if residual and not residual.buffer:
+        in_torch(step, planner)
+        return
+    buffer = planner.new_plain(step.target)
+    outputs, inputs = step.weight.shape
+    lists = slices(step.weight, planner.lanes)
+    order = lists.order.astype(np.int64)
+    bias = np.zeros(len(order), np.float32)
+    if step.bias is not None:
+        bias[order >= 0] = step.bias[order[order >= 0]]
+    low, high, function = clamp(step.activation)
+    count = len(order) // planner.lanes
+    per_task = max(1, count // (4 * planner.threads))
+
+    def make(binding: Binding) -> tuple[Structure, int]:
+        return native.Rows(
+            in_=binding.address(plain.buffer),
+            in_slot=plain.slot,
+            out=binding.address(buffer),
+            out_slot=-1,
+            residual=binding.address(residual.buffer) if residual else None,
+            bias=binding.keep(bias),
+            weights=binding.keep(lists.weights),
+            index=binding.keep(lists.index) if lists.index is not None else None,
+            order=binding.keep(lists.order),
+            starts=binding.keep(lists.starts),
+            low=low,
+            high=high,
+            function=function,
+            vectors=rows,
+            inputs=inputs,
+            outputs=outputs,
+            slices=count,
+            slices_per_task=per_task,
+        ), -(-count // per_task)
+
+    reads = [*plain.buffers, *(residual.buffers if residual else [])]
+    planner.emit(Operation(step.name, "rows", reads, [buffer], make, step=step))

@@ -1,0 +1,56 @@
+"""The rules for maxima and means over windows."""
+
+from ..planner import Planner
+from ..program import AdaptiveAverage, AveragePool, MaxPool, Step
+from ..routes import Windows, windows_of
+from .chains import emit_chain
+from .dispatch import in_torch, lower
+from .global_average import emit_global_average
+from .windows import emit_windows, shares
+
+
+@lower.register
+def _(step: MaxPool, planner: Planner) -> None:
+    source = planner.values[step.sources[0]]
+    planner.values[step.target].not_negative = source.not_negative
+    if step.sources[0] in planner.pending:
+        emit_chain(step, planner)
+        return
+    windows = windows_of(step)
+    wanted = planner.route_to(step.target, windows, source.geometry)
+    if planner.wants_infinity(step):
+        laid = planner.relaid(step.sources[0], wanted, fill=-float("inf"))
+    else:
+        laid = planner.pictures(step.sources[0], wanted)
+    emit_windows(step, planner, windows, wanted, laid, None)
+
+
+@lower.register
+def _(step: AveragePool, planner: Planner) -> None:
+    planner.values[step.target].not_negative = planner.values[step.sources[0]].not_negative
+    if step.sources[0] in planner.pending:
+        emit_chain(step, planner)
+    else:
+        emit_average(step, planner, windows_of(step), count_padding=step.count_padding)
+
+
+@lower.register
+def _(step: AdaptiveAverage, planner: Planner) -> None:
+    high, wide = planner.program.shapes[step.sources[0]][2:]
+    rows, columns = planner.program.shapes[step.target][2:]
+    if high % rows or wide % columns:
+        in_torch(step, planner)
+    elif (rows, columns) == (1, 1):
+        emit_global_average(step, planner)
+    else:
+        planner.values[step.target].not_negative = planner.values[step.sources[0]].not_negative
+        window = (high // rows, wide // columns)
+        emit_average(step, planner, Windows(window, window, (0, 0), (1, 1)), count_padding=True)
+
+
+def emit_average(step: Step, planner: Planner, windows: Windows, *, count_padding: bool) -> None:
+    name = step.sources[0]
+    wanted = planner.route_to(step.target, windows, planner.values[name].geometry)
+    laid = planner.pictures(name, wanted)
+    share = shares(step, planner, windows, wanted, count_padding=count_padding)
+    emit_windows(step, planner, windows, wanted, laid, share)

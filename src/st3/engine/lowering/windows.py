@@ -1,0 +1,70 @@
+"""Maxima and means over windows: one operation each, alone or at the end of a chain."""
+
+from ctypes import Structure
+
+import numpy as np
+
+from .. import native
+from ..layout import NO_BORDER, Field
+from ..planned import Binding, Make, Operation
+from ..planner import Planner
+from ..program import Floats, Step
+from ..routes import Route, Windows
+from ..values import Laid
+
+__all__ = ["emit_windows", "shares", "window_maker"]
+
+
+def emit_windows(
+    step: Step, planner: Planner, windows: Windows, wanted: Route, source: Laid, share: Floats | None
+) -> None:
+    """Emit the mean of each window if pixels have a share, else the maximum."""
+    target = planner.new_pictures(step.target, wanted.target)
+    make = window_maker(windows, wanted, source, target, share)
+    planner.emit(Operation(step.name, "pool", [source.buffer], [target.buffer], make, step=step))
+    planner.finish_field(target, step.name)
+
+
+def shares(step: Step, planner: Planner, windows: Windows, wanted: Route, *, count_padding: bool) -> Floats:
+    """Return one over the number of pixels in each window."""
+    shapes = planner.program.shapes
+    field = Field.of(shapes[step.target], wanted.target, NO_BORDER, planner.lanes)
+    _, rows, columns = field.pixels()
+    size = shapes[step.sources[0]][2:]
+    share = np.ones(rows.shape, np.float32)
+    for axis, at in enumerate((rows, columns)):
+        begin = at * windows.stride[axis] - windows.padding[axis]
+        end = np.minimum(begin + windows.kernel[axis], size[axis] + windows.padding[axis])
+        if not count_padding:
+            begin, end = np.maximum(begin, 0), np.minimum(end, size[axis])
+        share /= np.maximum(end - begin, 1)
+    return share
+
+
+def window_maker(windows: Windows, wanted: Route, source: Laid, target: Laid, share: Floats | None) -> Make:
+    begin, end = source.field, target.field
+    stride = wanted.step
+    ky, kx = np.indices(windows.kernel).reshape(2, -1)
+    dy, dx = ky * windows.dilation[0] - windows.padding[0], kx * windows.dilation[1] - windows.padding[1]
+    taps = (4 * (dy * begin.pitch + dx * begin.lanes)).astype(np.int32)
+    planes = end.groups * end.channels
+
+    def make(binding: Binding) -> tuple[Structure, int]:
+        return native.Window(
+            in_=binding.address(source.buffer) + 4 * begin.origin,
+            out=binding.address(target.buffer) + 4 * end.origin,
+            taps=binding.keep(taps),
+            scale=binding.keep(share) if share is not None else None,
+            mask=binding.keep(end.mask) if end.mask is not None else None,
+            in_plane=begin.plane,
+            out_plane=end.plane,
+            in_row=begin.pitch * stride[0],
+            in_column=begin.lanes * stride[1],
+            out_row=end.pitch,
+            planes=planes,
+            tap_count=len(taps),
+            height=end.geometry.height,
+            width=end.geometry.width,
+        ), planes
+
+    return make

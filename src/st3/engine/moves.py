@@ -1,0 +1,161 @@
+"""Operations that move a value from one layout to another."""
+
+from ctypes import Structure
+from dataclasses import dataclass
+
+from . import native
+from .layout import Strides, border_copies, gather_index, scatter_index
+from .packing import Array
+from .planned import Binding, Operation
+from .program import Shape
+from .values import Laid, Plain
+
+__all__ = ["Moves"]
+
+PLANES_PER_TASK = 8
+
+
+@dataclass(frozen=True)
+class Moves:
+    """Makes them for vectors of so many lanes; `name` is what a report calls the operation."""
+
+    lanes: int
+    threads: int
+
+    def pack(
+        self, name: str, source: Plain, shape: Shape, target: Laid, every: tuple[int, int], fill: float
+    ) -> Operation:
+        """From the usual order to a field; pixels outside the picture become `fill`."""
+        _, channels, height, width = shape
+        strides = Strides(channels * height * width, height * width, width, 1)
+        index = gather_index(target.field, strides, every)
+        in_lanes = target.field.geometry.grid.images
+        return self._gather(name, source, target, index, fill, in_lanes * strides.image, strides.channel)
+
+    def relay(self, name: str, source: Laid, target: Laid, every: tuple[int, int], fill: float) -> Operation:
+        """From one field to another; pixels outside the picture become `fill`."""
+        begin, end = source.field, target.field
+        # The best geometry deals out as many pictures as it can, so all fields of a value deal out the same number.
+        assert begin.geometry.grid.images == end.geometry.grid.images
+        index = gather_index(end, begin, every)
+        return self._gather(name, Plain(source.buffer), target, index, fill, begin.image, begin.plane)
+
+    def _gather(
+        self, name: str, source: Plain, laid: Laid, index: Array, fill: float, in_image: int, in_plane: int
+    ) -> Operation:
+        target = laid.field
+        return self._move(
+            name,
+            source,
+            Plain(laid.buffer),
+            index,
+            images=target.groups,
+            planes=target.channels,
+            fill=fill,
+            in_image=in_image,
+            in_plane=in_plane,
+            out_image=target.image,
+            out_plane=target.plane,
+            last_lanes=self.lanes,
+        )
+
+    def unpack(self, name: str, source: Laid, target: Plain) -> Operation:
+        """From a field to the usual order; the pictures of a group one after the other."""
+        begin = source.field
+        pixels = begin.height * begin.width
+        in_lanes = begin.geometry.grid.images
+        index = scatter_index(begin)
+        return self._move(
+            name,
+            Plain(source.buffer),
+            target,
+            index,
+            images=begin.groups,
+            parts=in_lanes,
+            planes=begin.channels,
+            in_image=begin.image,
+            in_plane=begin.plane,
+            out_image=in_lanes * begin.channels * pixels,
+            out_plane=pixels,
+            out_part=begin.channels * pixels,
+            index_image=len(index) // in_lanes,
+            last_lanes=pixels - (pixels - 1) // self.lanes * self.lanes,
+        )
+
+    def _move(
+        self,
+        name: str,
+        source: Plain,
+        target: Plain,
+        index: Array,
+        *,
+        images: int,
+        planes: int,
+        parts: int = 1,
+        fill: float = 0.0,
+        **sizes: int,
+    ) -> Operation:
+        per_task = max(1, min(PLANES_PER_TASK, planes // (2 * self.threads)))
+        tasks = images * parts * -(-planes // per_task)
+
+        def make(binding: Binding) -> tuple[Structure, int]:
+            return native.Move(
+                in_=binding.address(source.buffer),
+                out=binding.address(target.buffer),
+                in_slot=source.slot,
+                out_slot=target.slot,
+                index=binding.keep(index),
+                vectors=len(index) // self.lanes // parts,
+                planes_per_task=per_task,
+                images=images,
+                planes=planes,
+                parts=parts,
+                fill=fill,
+                **sizes,
+            ), tasks
+
+        return Operation(name, "move", source.buffers, target.buffers, make)
+
+    def to_rows(self, name: str, source: Laid, target: Plain) -> Operation:
+        """From a field whose pixels are the rows of a matrix to the usual order."""
+        return self._turn(name, Plain(source.buffer), target, source, to_rows=True)
+
+    def from_rows(self, name: str, source: Plain, target: Laid) -> Operation:
+        """From the usual order to a field whose pixels are the rows of a matrix."""
+        return self._turn(name, source, Plain(target.buffer), target, to_rows=False)
+
+    def _turn(self, name: str, source: Plain, target: Plain, laid: Laid, *, to_rows: bool) -> Operation:
+        field = laid.field
+
+        def make(binding: Binding) -> tuple[Structure, int]:
+            return native.Turn(
+                in_=binding.address(source.buffer),
+                out=binding.address(target.buffer),
+                in_slot=source.slot,
+                out_slot=target.slot,
+                plane=field.plane,
+                rows=field.width,
+                columns=field.channels,
+                width=field.geometry.width,
+                to_rows=to_rows,
+            ), -(-field.channels // self.lanes)
+
+        return Operation(name, "move", source.buffers, target.buffers, make)
+
+    def border(self, name: str, laid: Laid) -> Operation:
+        """Around the patches of a field: copies of the pixels that other lanes own."""
+        field, buffer = laid.field, laid.buffer
+        entries, shuffles = border_copies(field)
+        planes = field.groups * field.channels
+
+        def make(binding: Binding) -> tuple[Structure, int]:
+            return native.Halo(
+                field=binding.address(buffer),
+                entries=binding.keep(entries),
+                shuffles=binding.keep(shuffles),
+                plane=field.plane,
+                planes=planes,
+                entry_count=len(entries) // 3,
+            ), planes
+
+        return Operation(name, "border", [buffer], [buffer], make)
