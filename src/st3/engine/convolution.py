@@ -135,7 +135,9 @@ class Convolution:
                 variant.number,
                 variant.vectors,
             )
-        bias = np.zeros(len(self.weight) + MOST_OUTPUTS, np.float32)  # a bundle may reach beyond the last output
+        bias = np.zeros(
+            len(self.weight) + MOST_OUTPUTS, np.float32
+        )  # a bundle may reach beyond the last output
         if self.bias is not None:
             bias[: len(self.weight)] = self.bias
         low, high, function = clamp(self.activation)
@@ -180,7 +182,7 @@ class Convolution:
             parts = max(parts, -(-bytes // SECOND_CACHE))
         parts = max(parts, -(-outputs // config.outputs_per_group))
         parts = max(1, min(parts, outputs // 4))
-        bundle = 4 if config.is_sparse else cuts[0].variant.outputs
+        bundle = cuts[0].variant.outputs
         edges = [round(outputs * i / parts / bundle) * bundle for i in range(parts)]
         return sorted({*edges, outputs})
 
@@ -196,7 +198,10 @@ class Convolution:
     def alternatives(self) -> list[Alternative]:
         """Return the sparse kernels, cheapest guess first, then the dense ones."""
         found = [*sparse_guesses(self), *dense_guesses(self)]
-        return [Alternative(config.label, cost, self.maker(config), self.scratch(config)) for cost, config in found]
+        return [
+            Alternative(config.label, cost, self.maker(config), self.scratch(config))
+            for cost, config in found
+        ]
 
     def maker(self, config: Config) -> Callable[[Binding], list[tuple[Structure, int]]]:
         return lambda binding: [self.make(binding, config)]

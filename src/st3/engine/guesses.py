@@ -24,7 +24,7 @@ def sparse_configs(convolution: "Convolution") -> Iterator[tuple[list[Cut], Conf
     channels, outputs = convolution.nonzeros.channels, len(convolution.weight)
     line = 4 * convolution.kernels.lanes
     seen = set()
-    for cuts in convolution.shears("sparse").all_cuts(*convolution.plane, least=4):
+    for cuts in convolution.shears("sparse").all_cuts(*convolution.plane, least=2):
         vectors = max(cut.variant.vectors for cut in cuts)
         for blocks in BLOCKS:
             if blocks > max(1, channels // 4) or (blocks > 1 and convolution.groups > 1):
@@ -67,7 +67,9 @@ def sparse_cost(convolution: "Convolution", cuts: list[Cut], config: Config) -> 
         per_item = vectors / 2 + 0.13 + 0.55 * missing * vectors
         sums = (blocks - 1) * (1.8 * vectors + 6.4 / cut.variant.outputs)
         ends = 4 * vectors + 17 / cut.variant.outputs
-        reads = 0.5 * groups * seen * convolution.nonzeros.channels * (1 - missing) * min(1.0, per_output / 16)
+        reads = (
+            0.5 * groups * seen * convolution.nonzeros.channels * (1 - missing) * min(1.0, per_output / 16)
+        )
         total += outputs * (per_output * per_item + sums + ends) + reads
     return total * convolution.target.field.groups
 
@@ -76,7 +78,7 @@ def inputs_of(convolution: "Convolution", cut: Cut) -> int:
     """Return how many vectors of each input channel a tile reads."""
     if convolution.is_flat:
         return cut.variant.vectors
-    high, wide = convolution.weight.shape[2:]
+    high, wide = map(int, convolution.weight.shape[2:])
     step, dilation = convolution.step, convolution.dilation
     reach_y = (cut.variant.rows - 1) * step[0] + (high - 1) * dilation[0] + 1
     reach_x = (cut.variant.columns - 1) * step[1] + (wide - 1) * dilation[1] + 1
