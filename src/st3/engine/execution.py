@@ -14,6 +14,8 @@ from .program import Program
 from .tuning import Tuner
 from .values import Plain
 
+PROMISING = 1.25  # times the shortest time so far: what takes longer is not measured again
+
 
 class Execution:
     """Executes a program with the compiled kernels; steps they do not know, in torch."""
@@ -90,8 +92,8 @@ class Execution:
         self.measured[operation.name] = measured
         return chosen
 
-    def time(self, candidates: list[Alternative], rounds: int = 3) -> list[float]:
-        """Measure in turns, so that a change of the processor's clock meets all."""
+    def time(self, candidates: list[Alternative], rounds: int = 4) -> list[float]:
+        """Measure in turns, so that a change of the processor's clock meets all; after the first round, the best only."""
         kept, self.kept = self.kept, []
         store = native.Store(self.kernels)
         binding = Binding(self.address, store.keep, self.hold)
@@ -99,7 +101,10 @@ class Execution:
         arrays = [(native.Step * len(steps))(*steps) for steps in made]
         times = [float("inf")] * len(made)
         for _ in range(rounds):
+            bound = PROMISING * min(times)
             for number, steps in enumerate(arrays):
+                if times[number] > bound:
+                    continue
                 times[number] = min(times[number], self.pool.time(steps, len(steps), self.slots, 2))
         self.kept = kept
         return times

@@ -13,7 +13,7 @@ from .layout import NO_BORDER, Field, border_copies, gather_index
 from .planner import Binding
 
 GROUPS = (8, 16, 32, 64, 128, 256)  # channels at a time
-MIDDLE = 768 * 1024  # bytes that may lie between the two
+MIDDLE = 1024 * 1024  # bytes that may lie between the two
 FRONT = 1024 * 1024  # bytes of a value from which its next reader should follow at once
 
 
@@ -35,6 +35,11 @@ class Chain:
         return self.first.target.field
 
     @property
+    def planes(self) -> int:
+        """Floats that lie between the two for each channel."""
+        return self.middle.plane + (self.moved.plane if self.moved is not self.middle else 0)
+
+    @property
     def signature(self) -> str:
         return f"{self.first.signature} > {self.second.signature}"
 
@@ -43,7 +48,7 @@ class Chain:
         found = []
         for cost, config in self.first_configs():
             size = config.outputs_per_group
-            bytes = 4 * size * (self.middle.plane + self.moved.plane)
+            bytes = 4 * size * self.planes
             if bytes > MIDDLE and size > GROUPS[0]:
                 continue
             label = config.label.replace(" ", " chain ", 1)
@@ -78,8 +83,7 @@ class Chain:
         return found
 
     def scratch(self, config: Config, after: Config | None) -> int:
-        planes = config.outputs_per_group + 8
-        return self.sums(config, after) + planes * (self.middle.plane + self.moved.plane)
+        return self.sums(config, after) + config.outputs_per_group * self.planes
 
     def sums(self, config: Config, after: Config | None) -> int:
         largest = self.first.scratch(config)

@@ -10,17 +10,6 @@
 #define DENSE_SUMS (ACCUMULATORS == 28 ? 25 : 12)
 #define TOGETHER(vectors) (DENSE_SUMS / (vectors) > 8 ? 8 : DENSE_SUMS / (vectors))
 
-// A vector that stays in its register: left alone, the compiler loads it again for each of its few uses.
-#if defined(__AVX512F__)
-#define HELD(vector) __asm__("" : "+v"(vector))
-#elif defined(__x86_64__)
-#define HELD(vector) __asm__("" : "+x"(vector))
-#elif defined(__aarch64__)
-#define HELD(vector) __asm__("" : "+w"(vector))
-#else
-#define HELD(vector)
-#endif
-
 typedef void (*DenseKernel)(const Dense*, int32_t, int32_t, const Tile*, const float*, float*, const float*, float*);
 
 ALWAYS void dense_tile(const Dense* d, int32_t group, int32_t block, const Tile* tile, const float* in, float* out,

@@ -69,6 +69,51 @@ ALWAYS vec permute(vec v, ivec index) {
 }
 #endif
 
+// A vector that stays in its register: left alone, the compiler loads it again for each of its few uses.
+#if defined(__AVX512F__)
+#define HELD(vector) __asm__("" : "+v"(vector))
+#elif defined(__x86_64__)
+#define HELD(vector) __asm__("" : "+x"(vector))
+#elif defined(__aarch64__)
+#define HELD(vector) __asm__("" : "+w"(vector))
+#else
+#define HELD(vector)
+#endif
+
+// Two or four numbers, over and over, and one of them in all lanes: one load serves several weights.
+#if defined(__AVX512F__)
+ALWAYS vec repeat(const float* p, const int count) {
+    if (count == 2) {
+        double pair;
+        memcpy(&pair, p, 8);
+        return (vec)_mm512_set1_pd(pair);
+    }
+    return (vec)_mm512_broadcast_f32x4(_mm_loadu_ps(p));
+}
+#define PICK(v, which) ((vec)_mm512_permute_ps((__m512)(v), (which) * 0x55))
+#elif defined(__AVX2__)
+ALWAYS vec repeat(const float* p, const int count) {
+    if (count == 2) {
+        double pair;
+        memcpy(&pair, p, 8);
+        return (vec)_mm256_set1_pd(pair);
+    }
+    return (vec)_mm256_broadcast_ps((const __m128*)p);
+}
+#define PICK(v, which) ((vec)_mm256_permute_ps((__m256)(v), (which) * 0x55))
+#endif
+
+#if defined(__AVX2__)
+ALWAYS vec pick(vec v, const int which) {
+    switch (which) {
+        case 0: return PICK(v, 0);
+        case 1: return PICK(v, 1);
+        case 2: return PICK(v, 2);
+        default: return PICK(v, 3);
+    }
+}
+#endif
+
 ALWAYS float sum(vec v) {
     float total = 0;
     for (int l = 0; l < LANES; l++) total += v[l];

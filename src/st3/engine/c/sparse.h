@@ -31,6 +31,21 @@ ALWAYS uint64_t place_of(const uint32_t* places, const int k, const int outputs)
     return places[k];
 }
 
+// The k-th weight in all lanes. Loads are what limits the kernel: where one can serve several weights, `some` holds them.
+ALWAYS vec weight_of(const float* weights, const int k, const int outputs, vec* some) {
+#if defined(__AVX2__)
+    if (outputs > 1) {
+        if (k % 4 == 0) {
+            *some = repeat(weights + k, outputs);
+            HELD(*some);
+        }
+        return pick(*some, k % 4);
+    }
+#endif
+    (void)some;
+    return spread(weights[k]);
+}
+
 ALWAYS void sparse_tile(const Sparse* s, const Block* block, const Tile* tile, const float* in, float* out,
                         const float* residual, float* partial, const int rows, const int columns, const int step,
                         const int outputs) {
@@ -66,11 +81,13 @@ ALWAYS void sparse_tile(const Sparse* s, const Block* block, const Tile* tile, c
                 }
             }
         }
-        for (const Item* end = item + (int64_t)length[i] * outputs; item < end; item += outputs) {
-            __builtin_prefetch((const char*)item + AHEAD);
+        const Item* end = item + (int64_t)length[i] * outputs;
+        for (const char* line = (const char*)item; line < (const char*)end; line += 64) __builtin_prefetch(line + AHEAD);
+        for (; item < end; item += outputs) {
             const float* weights = (const float*)item + outputs;
+            vec some = {0};
             UNROLL for (int k = 0; k < outputs; k++) {
-                vec weight = spread(weights[k]);
+                vec weight = weight_of(weights, k, outputs, &some);
                 const char* from = start + place_of((const uint32_t*)item, k, outputs);
                 IN_REGISTER(from);
                 UNROLL for (int r = 0; r < rows; r++) UNROLL for (int c = 0; c < columns; c++)
