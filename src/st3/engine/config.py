@@ -29,7 +29,7 @@ class Config(NamedTuple):
     across: int
     channels_per_block: int
     outputs_per_group: int
-    kernel: str = "sparse"  # or "dense"
+    kernel: str = "sparse"  # or "dense", "depthwise"
 
     @property
     def is_sparse(self) -> bool:

@@ -4,12 +4,13 @@ import math
 from collections.abc import Callable
 from ctypes import Structure
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
 from . import native
 from .config import Alternative, Config
-from .guesses import dense_guesses, sparse_guesses
+from .guesses import dense_guesses, depthwise_guesses, sparse_guesses
 from .packing import NonZeros, nonzeros, pack, pack_dense, tap_bytes
 from .planner import Binding
 from .program import Activation, Floats
@@ -60,7 +61,7 @@ class Convolution:
 
     def shears(self, kernel: str) -> Shears:
         step = self.step[1] if self.step[1] in (1, 2) else 0
-        return Shears(self.kernels.dense if kernel == "dense" else self.kernels.sparse, step)
+        return Shears(self.kernels.variants[kernel], step)
 
     def cuts(self, config: Config) -> list[Cut]:
         found = self.shears(config.kernel).cut(*self.plane, config.down, config.across)
@@ -76,6 +77,8 @@ class Convolution:
         """Return the structure and the number of its tasks; `bounds` are where groups of outputs begin."""
         cuts = self.cuts(config)
         bounds = bounds or self.bounds(config, cuts)
+        if config.kernel == "depthwise":
+            return self.make_depthwise(binding, cuts)
         made = self.make_sparse if config.is_sparse else self.make_dense
         return made(binding, config, cuts, bounds), (len(bounds) - 1) * len(cuts) * self.target.field.groups
 
@@ -119,7 +122,29 @@ class Convolution:
             **self.shared(binding, cuts),
         )
 
-    def shared(self, binding: Binding, cuts: list[Cut]) -> dict[str, object]:
+    def make_depthwise(self, binding: Binding, cuts: list[Cut]) -> tuple[native.Depthwise, int]:
+        source, images = self.source.field, self.target.field.groups
+        shared = self.shared(binding, cuts)
+        del shared["in_column"]
+        shared["in_row"] = source.pitch
+        channels = len(self.weight)
+        per_task = max(1, min(8, channels * images // (4 * self.threads)))
+        return native.Depthwise(
+            weights=binding.keep(self.weight),
+            in_plane=source.plane,
+            first_tap=self.padding[0] * source.pitch + self.padding[1] * source.lanes,
+            channels=channels,
+            channels_per_task=per_task,
+            **shared,
+        ), -(-channels // per_task) * images
+
+    @property
+    def is_depthwise(self) -> bool:
+        """Whether the kernel for dense depthwise 3x3 convolutions computes it."""
+        each = self.groups == len(self.weight) and self.weight.shape[1:] == (1, 3, 3)
+        return each and self.dilation == (1, 1) and self.step in ((1, 1), (2, 2)) and not self.is_flat
+
+    def shared(self, binding: Binding, cuts: list[Cut]) -> dict[str, Any]:
         """Return the fields that the sparse and the dense structure have in common."""
         source, target = self.source.field, self.target.field
         rest = self.residual.field if self.residual else None
@@ -197,7 +222,7 @@ class Convolution:
 
     def alternatives(self) -> list[Alternative]:
         """Return the sparse kernels, cheapest guess first, then the dense ones."""
-        found = [*sparse_guesses(self), *dense_guesses(self)]
+        found = [*sparse_guesses(self), *dense_guesses(self), *depthwise_guesses(self)]
         return [
             Alternative(config.label, cost, self.maker(config), self.scratch(config))
             for cost, config in found
@@ -208,7 +233,7 @@ class Convolution:
 
     def own_config(self) -> tuple[Config, float]:
         """Return the best guess, for a step that follows another channel by channel."""
-        cost, config = sparse_guesses(self)[0]
+        cost, config = min([*sparse_guesses(self), *depthwise_guesses(self)])
         return config, cost
 
     def make_for(self, binding: Binding, config: Config | None, bounds: list[int]) -> tuple[Structure, int]:

@@ -93,7 +93,7 @@ class Execution:
         return chosen
 
     def time(self, candidates: list[Alternative], rounds: int = 4) -> list[float]:
-        """Measure in turns, so that a change of the processor's clock meets all; after the first round, the best only."""
+        """Measure in turns, so that a change of the processor's clock meets all; after a round, the best only."""
         kept, self.kept = self.kept, []
         store = native.Store(self.kernels)
         binding = Binding(self.address, store.keep, self.hold)

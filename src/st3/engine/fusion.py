@@ -125,14 +125,18 @@ class Maker:
             )
         sums = chain.sums(config, self.after)
         planes = step * middle.plane
-        is_window = isinstance(end, native.Window)
+
+        def held(kind: type[Structure]) -> int | None:
+            return binding.hold(end) if isinstance(end, kind) else None
+
         whole = native.Chain(
             sparse=binding.hold(begin) if config.is_sparse else None,
             dense=None if config.is_sparse else binding.hold(begin),
             halo=binding.hold(halo) if halo else None,
             move=binding.hold(move) if move else None,
-            next=None if is_window else binding.hold(end),
-            window=binding.hold(end) if is_window else None,
+            next=held(native.Sparse),
+            depthwise=held(native.Depthwise),
+            window=held(native.Window),
             bounds=binding.keep(np.array(bounds, np.int32)),
             middle=sums,
             plane=middle.plane,

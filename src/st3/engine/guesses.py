@@ -116,3 +116,17 @@ def dense_cost(convolution: "Convolution", cuts: list[Cut], config: Config) -> f
         sums = (blocks - 1) * 1.2 * vectors * together
         total += bundles * (taps * per_tap + sums + 4 * vectors * together)
     return total * convolution.target.field.groups
+
+
+def depthwise_guesses(convolution: "Convolution") -> list[tuple[float, Config]]:
+    """Return the configs of the kernel for depthwise convolutions, cheapest first."""
+    if not convolution.is_depthwise:
+        return []
+    channels, found = len(convolution.weight), []
+    for cuts in convolution.shears("depthwise").all_cuts(*convolution.plane):
+        products = 4.5 * sum(cut.variant.vectors for cut in cuts)
+        loads = 0.5 * sum(inputs_of(convolution, cut) for cut in cuts)
+        ends = sum(2.9 * cut.variant.vectors + 15 for cut in cuts)
+        cost = channels * convolution.target.field.groups * (max(products, loads) + 0.2 * loads + ends)
+        found.append((cost, Config(*parts(cuts), channels, channels, "depthwise")))
+    return sorted(found)

@@ -67,6 +67,16 @@ class Dense(Structure):
     )
 
 
+class Depthwise(Structure):
+    _fields_ = fields(
+        (c_void_p, "in_ out bias"),
+        (Finish, "finish"),
+        (c_void_p, "weights tiles"),
+        (c_int64, "in_image in_plane out_image out_plane in_row out_row mask_row first_tap"),
+        (c_int32, "channels channels_per_task tile_count images"),
+    )
+
+
 class Halo(Structure):
     _fields_ = fields(
         (c_void_p, "field entries shuffles"),
@@ -128,7 +138,7 @@ class Rows(Structure):
 
 class Chain(Structure):
     _fields_ = fields(
-        (c_void_p, "sparse dense halo move next window bounds"),
+        (c_void_p, "sparse dense halo move next depthwise window bounds"),
         (c_int64, "middle plane origin moved moved_plane moved_origin"),
         (c_int32, "group_count images"),
     )
@@ -145,7 +155,7 @@ class Step(Structure):
 KINDS: dict[type[Structure], int] = {
     kind: number
     for number, kind in enumerate(
-        (Sparse, Dense, Halo, Move, Turn, Window, Average, Combine, Rows, Chain, Tilewise)
+        (Sparse, Dense, Halo, Move, Turn, Window, Average, Combine, Rows, Chain, Tilewise, Depthwise)
     )
 }
 FUNCTIONS = ("", "gelu", "gelu_tanh", "silu", "hardswish", "hardsigmoid", "sigmoid", "tanh")
@@ -184,9 +194,10 @@ class Kernels:
         self.accumulators: int = table.contents.accumulators
         numbers = table.contents.variants[: 5 * table.contents.variant_count]
         rows = [numbers[i : i + 5] for i in range(0, len(numbers), 5)]
-        sparse, dense = ([row for row in rows if row[4] == kind] for kind in (0, 1))
-        self.sparse = [Variant(row[0], row[1], row[2], row[3], number) for number, row in enumerate(sparse)]
-        self.dense = [Variant(row[0], row[1], row[2], row[3], number) for number, row in enumerate(dense)]
+        self.variants: dict[str, list[Variant]] = {"sparse": [], "dense": [], "depthwise": []}
+        known = list(self.variants.values())
+        for high, wide, step, outputs, kind in rows:
+            known[kind].append(Variant(high, wide, step, outputs, len(known[kind])))
 
 
 class Memory:

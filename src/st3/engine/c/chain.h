@@ -3,6 +3,7 @@
 #define ST3_CHAIN_H
 
 #include "dense.h"
+#include "depthwise.h"
 #include "moves.h"
 
 // Tasks: for each group of channels, each image.
@@ -34,6 +35,11 @@ static void run_chain(const void* arguments, int32_t task, const Place* place) {
         s.in = in;
         s.in_image = 0;
         for (int32_t t = 0; t < s.tile_count; t++) sparse_group(&s, group, image, s.tiles + t, place->scratch);
+    } else if (c->depthwise) {
+        Depthwise d = *c->depthwise;
+        d.in = in;
+        d.in_image = 0;
+        for (int32_t p = low; p < high; p++) depthwise_plane(&d, image, p);
     } else {
         const Window* w = c->window;
         for (int32_t p = low; p < high; p++)

@@ -10,6 +10,7 @@
 
 #define SPARSE_SIZE(R, C, S) R, C, S, AT_A_TIME((R) * (C)), 0,
 #define DENSE_SIZE(R, C, S) R, C, S, TOGETHER((R) * (C)), 1,
+#define DEPTHWISE_SIZE(R, C, S) R, C, S, 1, 2,
 
 static const int32_t sizes[] = {
     SMALL_TILES(SPARSE_SIZE)
@@ -19,6 +20,10 @@ static const int32_t sizes[] = {
     SMALL_DENSE_TILES(DENSE_SIZE)
 #if ACCUMULATORS == 28
     LARGE_DENSE_TILES(DENSE_SIZE)
+#endif
+    SMALL_DEPTHWISE_TILES(DEPTHWISE_SIZE)
+#if ACCUMULATORS == 28
+    LARGE_DEPTHWISE_TILES(DEPTHWISE_SIZE)
 #endif
 };
 
@@ -30,5 +35,6 @@ const Kernels JOIN(st3_kernels_, ISA) = {
     .variants = sizes,
     .run = {[SPARSE] = run_sparse, [DENSE] = run_dense, [HALO] = run_halo, [MOVE] = run_move,
             [TURN] = run_turn, [WINDOW] = run_window, [AVERAGE] = run_average, [COMBINE] = run_combine,
-            [ROWS] = run_rows, [CHAIN] = run_chain, [TILEWISE] = run_tilewise},
+            [ROWS] = run_rows, [CHAIN] = run_chain, [TILEWISE] = run_tilewise,
+            [DEPTHWISE] = run_depthwise},
 };

@@ -7,7 +7,7 @@
 
 #define PUBLIC __attribute__((visibility("default")))
 
-enum { SPARSE, DENSE, HALO, MOVE, TURN, WINDOW, AVERAGE, COMBINE, ROWS, CHAIN, TILEWISE, KINDS };
+enum { SPARSE, DENSE, HALO, MOVE, TURN, WINDOW, AVERAGE, COMBINE, ROWS, CHAIN, TILEWISE, DEPTHWISE, KINDS };
 enum { PLAIN, GELU, GELU_TANH, SILU, HARDSWISH, HARDSIGMOID, SIGMOID, TANH };
 
 // One non-zero weight and where its input lies, in bytes. A bundle of K outputs stores K places, then K weights.
@@ -70,6 +70,20 @@ typedef struct {
     int64_t in_row, out_row, mask_row, in_column;
     int32_t block_count, group_count, tile_count, images;
 } Dense;
+
+// Each channel by itself, 3x3, every step-th row and column.
+typedef struct {
+    const float* in;
+    float* out;
+    const float* bias;
+    Finish finish;
+    const float* weights;  // nine for each channel
+    const Tile* tiles;
+    int64_t in_image, in_plane, out_image, out_plane;
+    int64_t in_row, out_row, mask_row;
+    int64_t first_tap;  // floats from there to a tile's first pixel
+    int32_t channels, channels_per_task, tile_count, images;
+} Depthwise;
 
 // Vectors around each lane's patch, copied from the neighbouring lanes.
 typedef struct {
@@ -149,7 +163,8 @@ typedef struct {
     const Dense* dense;
     const Halo* halo;    // or NULL
     const Move* move;    // or NULL
-    const Sparse* next;  // the step that follows: one of these two
+    const Sparse* next;  // the step that follows: one of these three
+    const Depthwise* depthwise;
     const Window* window;
     const int32_t* bounds;  // channels of group g: bounds[g] .. bounds[g + 1]
     int64_t middle, plane, origin;                 // in the scratch buffer: what the convolution writes
@@ -178,7 +193,7 @@ typedef void (*Run)(const void* arguments, int32_t task, const Place* place);
 typedef struct {
     const char* name;
     int32_t lanes, accumulators, variant_count, unused;
-    const int32_t* variants;  // rows, columns, column step, outputs at a time; dense or not
+    const int32_t* variants;  // rows, columns, column step, outputs at a time; 0: sparse, 1: dense, 2: depthwise
     Run run[KINDS];
 } Kernels;
 

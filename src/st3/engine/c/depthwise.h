@@ -1,0 +1,75 @@
+// The depthwise 3x3 convolution, dense: a tile's sums and all nine weights in registers, every input loaded once and
+// used for all the outputs it belongs to.
+#ifndef ST3_DEPTHWISE_H
+#define ST3_DEPTHWISE_H
+
+#include "sparse.h"
+
+typedef void (*DepthwiseKernel)(const Depthwise*, const Tile*, const float*, float*, const float*, int32_t);
+
+ALWAYS void depthwise_tile(const Depthwise* d, const Tile* tile, const float* in, float* out, const float* residual,
+                           int32_t channel, const int rows, const int columns, const int step) {
+    const int high = (rows - 1) * step + 3, wide = (columns - 1) * step + 3;
+    const int32_t* mask = d->finish.mask ? d->finish.mask + tile->mask : 0;
+    const vec low = spread(d->finish.low), limit = spread(d->finish.high);
+    vec weights[9], sums[ACCUMULATORS];
+    UNROLL for (int k = 0; k < 9; k++) weights[k] = spread(d->weights[channel * 9 + k]);
+    UNROLL for (int v = 0; v < rows * columns; v++) sums[v] = spread(d->bias[channel]);
+    UNROLL for (int y = 0; y < high; y++) UNROLL for (int x = 0; x < wide; x++) {
+        vec input = load(in + y * d->in_row + x * LANES);
+        HELD(input);
+        UNROLL for (int ky = 0; ky < 3; ky++) UNROLL for (int kx = 0; kx < 3; kx++) {
+            const int down = y - ky, right = x - kx;
+            if (down < 0 || right < 0 || down % step || right % step || down / step >= rows || right / step >= columns)
+                continue;
+            sums[down / step * columns + right / step] += weights[ky * 3 + kx] * input;
+        }
+    }
+    UNROLL for (int r = 0; r < rows; r++) UNROLL for (int c = 0; c < columns; c++)
+        store(out + r * d->out_row + c * LANES,
+              clamped(sums[r * columns + c], residual ? residual + r * d->finish.residual_row + c * LANES : 0, low, limit,
+                      mask ? mask + r * d->mask_row + c * LANES : 0));
+    if (d->finish.function) activate_tile(out, d->out_row, rows, columns, d->finish.function, mask, d->mask_row);
+}
+
+#define DEPTHWISE_KERNEL(R, C, S)                                                                                  \
+    static void depthwise_##R##_##C##_##S(const Depthwise* d, const Tile* tile, const float* in, float* out,       \
+                                          const float* residual, int32_t channel) {                                \
+        depthwise_tile(d, tile, in, out, residual, channel, R, C, S);                                              \
+    }
+#define DEPTHWISE_NAME(R, C, S) depthwise_##R##_##C##_##S,
+
+SMALL_DEPTHWISE_TILES(DEPTHWISE_KERNEL)
+#if ACCUMULATORS == 28
+LARGE_DEPTHWISE_TILES(DEPTHWISE_KERNEL)
+#endif
+
+static const DepthwiseKernel depthwise_kernels[] = {
+    SMALL_DEPTHWISE_TILES(DEPTHWISE_NAME)
+#if ACCUMULATORS == 28
+    LARGE_DEPTHWISE_TILES(DEPTHWISE_NAME)
+#endif
+};
+
+// One channel of one image, tile by tile.
+ALWAYS void depthwise_plane(const Depthwise* d, int32_t image, int32_t channel) {
+    const float* in = d->in + image * d->in_image + channel * d->in_plane - d->first_tap;
+    float* out = d->out + image * d->out_image + channel * d->out_plane;
+    const float* residual = d->finish.residual;
+    if (residual) residual += image * d->finish.residual_image + channel * d->finish.residual_plane;
+    for (const Tile* tile = d->tiles; tile < d->tiles + d->tile_count; tile++)
+        depthwise_kernels[tile->kernel](d, tile, in + tile->in, out + tile->out, residual ? residual + tile->residual : 0,
+                                        channel);
+}
+
+// Tasks: for each image, a few channels.
+static void run_depthwise(const void* arguments, int32_t task, const Place* place) {
+    (void)place;
+    const Depthwise* d = arguments;
+    int32_t ranges = (d->channels + d->channels_per_task - 1) / d->channels_per_task;
+    int32_t first = task % ranges * d->channels_per_task, end = first + d->channels_per_task;
+    if (end > d->channels) end = d->channels;
+    for (int32_t channel = first; channel < end; channel++) depthwise_plane(d, task / ranges, channel);
+}
+
+#endif
