@@ -194,6 +194,16 @@ def test_a_file_that_claims_to_be_large_takes_no_memory(whole, place):
     tracemalloc.stop()
 
 
+@pytest.mark.parametrize("shape", [[0, 1 << 70], [1 << 63, 0], [0, 1 << 62, 1 << 62]])
+def test_a_size_of_zero_does_not_excuse_sizes_that_torch_cannot_count(place, shape):
+    parts = {"values": torch.zeros(0), "positions": torch.zeros(0, dtype=torch.uint8)}
+    facts = {"coding": "rice", "shape": shape, "count": 0, "block": 32}
+    entry = facts | {"checksum": checksum(facts, parts.values())}
+    stored = {f"{ENTRY}:{part}": tensor for part, tensor in parts.items()}
+    contents = {"format": 1, "tensors": {ENTRY: entry}, "tied": {}}
+    assert "which is none" in outcome(place, save(stored, metadata=metadata(contents, stored)))
+
+
 def test_other_files_are_told_apart(tmp_path):
     path = tmp_path / "m.safetensors"
     with pytest.raises(st3.SparseFileError, match=r"^there is no file .*m\.safetensors$"):

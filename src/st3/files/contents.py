@@ -173,7 +173,7 @@ def _entry(name: str, found: Any) -> Entry:
     if coding == "dense":
         return Entry(facts, found["checksum"], dtype)
     shape = found.get("shape")
-    if not isinstance(shape, list) or not all(map(_is_count, shape)) or 8 * prod(shape) > MOST:
+    if not isinstance(shape, list) or not all(map(_is_count, shape)) or not _fits(shape):
         raise ValueError(f"{name} has the shape {shape}, which is none")
     usual = {"count": None, "block": None, "negative_zeros": 0, "signs_block": BLOCKS[0]}
     numbers: dict[str, Any] = {key: found.get(key, number) for key, number in usual.items()}
@@ -182,6 +182,16 @@ def _entry(name: str, found: Any) -> Entry:
     ):
         raise ValueError(f"{name} has {numbers['count']} values of {prod(shape):,}, which cannot be")
     return Entry(facts, found["checksum"], dtype, tuple(shape), **numbers)
+
+
+def _fits(shape: list[int]) -> bool:
+    """Tell whether torch can count the numbers of that shape; a size of 0 excuses none of the others."""
+    total = 8  # bytes of the widest number
+    for size in shape:
+        total *= max(1, size)
+        if total > MOST:  # at once: the product of thousands of long numbers would take its time
+            return False
+    return True
 
 
 def _is_count(number: Any) -> bool:
