@@ -86,3 +86,9 @@ def test_the_closest_names_come_best_first_and_at_most_as_many_as_asked():
     assert closest("globl", known) == ["global", "globe", "local"]
     assert closest("globl", known, most=1) == ["global"]
     assert closest("xyz", known) == []
+
+
+def test_among_equally_near_names_a_digit_stands_for_a_digit():
+    assert closest("st4", ["str", "st3", "set"], most=1) == ["st3"]
+    assert closest("ST-4", ["str", "st3", "set"], most=1) == ["st3"]
+    assert closest("resnet30", ["resnet_a", "resnet20"], most=1) == ["resnet20"]
