@@ -112,7 +112,7 @@ def _stored(
     path: Path, network: str | None, shape: tuple[int, int, int] | None
 ) -> tuple[nn.Module, tuple[int, int, int]]:
     stored = read_stored_model(path)
-    made_by = ModelSpec(name=network) if network else stored.model
+    made_by = stored.made_by(network)
     if made_by is None:
         raise SettingsError(str(stored.path), ["it does not say which model it is for: add --model NAME"])
     shape = shape or stored.shape

@@ -10,7 +10,7 @@ from ..training.process import joined
 from ..training.sections import SettingsError
 from .build import build_model, build_splits
 from .checks import check_device
-from .spec import DataSpec, ModelSpec
+from .spec import DataSpec
 from .stored_model import StoredModel, load_into, read_stored_model
 
 __all__ = ["evaluate_stored"]
@@ -35,7 +35,7 @@ def evaluate_stored(
     """
     check_device(device)
     stored = read_stored_model(Path(path))
-    made_by = ModelSpec(name=model) if model else stored.model
+    made_by = stored.made_by(model)
     pictures_of = _data(stored, data, data_dir)
     if missing := [name for name, spec in (("model", made_by), ("data", pictures_of)) if spec is None]:
         faults = [f"it does not say which {name} it is for: add --{name} NAME" for name in missing]

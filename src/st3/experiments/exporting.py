@@ -13,7 +13,6 @@ from ..files.sparse import Values, save_sparse, sparse_size
 from ..files.tracing import Exported
 from ..training.sections import SettingsError
 from .rebuilt import rebuild
-from .spec import ModelSpec
 from .stored_model import StoredModel, read_stored_model
 
 __all__ = ["Export", "export_stored"]
@@ -87,7 +86,7 @@ def _called(
     stored: StoredModel, model: str | None, input_shape: tuple[int, int, int] | None
 ) -> tuple[torch.nn.Module, torch.Tensor]:
     """Return the network and something to call it with."""
-    made_by = ModelSpec(name=model) if model else stored.model
+    made_by = stored.made_by(model)
     shape = input_shape or stored.shape
     faults = []
     if made_by is None:

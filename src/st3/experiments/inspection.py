@@ -74,7 +74,7 @@ def inspect_stored(
     width) its multiply-adds are counted too.
     """
     stored = read_stored_model(Path(path))
-    made_by = ModelSpec(name=model) if model else stored.model
+    made_by = stored.made_by(model)
     shape = input_shape or stored.shape
     return Inspection(
         path=stored.path,

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from ..files.fit import disagreements
 from ..files.loading import is_sparse_file, read_sparse
 from ..files.weights import WeightsError, read_weights
+from ..training.sections import SettingsError
 from .about import understood
 from .messages import passed_on
 from .results import ResultsError, Run
@@ -40,6 +41,22 @@ class StoredModel:
             return self.spec.model
         about = self.about.get("model")
         return None if about is None else ModelSpec(name=about["name"], arguments=about.get("arguments", {}))
+
+    def made_by(self, given: str | None) -> ModelSpec | None:
+        """Return how to build the network: by the name that the user has `given`, or as the file says.
+
+        A file may name any function of any module, and whoever made the file may be anybody: such a name is taken
+        from the user alone. The folder of a run is the user's own, and its spec is believed.
+        """
+        known = self.model
+        if given is not None:
+            return known if known is not None and known.name == given else ModelSpec(name=given)
+        if known is not None and ":" in known.name and self.spec is None:
+            raise SettingsError(
+                str(self.path),
+                [f"it names code to build its network with: if you trust it, say --model {known.name}"],
+            )
+        return known
 
     @property
     def data(self) -> DataSpec | None:
