@@ -91,6 +91,22 @@ def test_what_cannot_be_is_refused(st3, finished, words, said):
     assert (answer.exit_code, answer.stderr) == (1, f"error: {said}\n")
 
 
+def test_all_commands_name_the_same_size_of_the_sparse_file(st3, run):
+    def size(answer):
+        return next(line.split()[-2:] for line in answer.stdout.splitlines() if "as a sparse file" in line)
+
+    written = st3("export", run).stdout.splitlines()[4]
+    assert written.startswith("this file")
+    assert size(st3("info", run)) == size(st3("export", run, "--to", "onnx")) == written.split()[2:4]
+
+
+def test_pictures_beyond_memory_are_told_in_one_sentence(st3, run):
+    answer = st3("export", run, "--to", "onnx", "--input", f"1x{10**7}x{10**7}")
+    assert answer.exit_code == 1
+    assert answer.stderr.startswith("error: --input: pictures of 1x10000000x10000000 cannot be made: ")
+    assert answer.stderr.count("\n") == 1
+
+
 def test_the_file_that_is_read_is_not_replaced(st3, run):
     answer = st3("export", run, "--output", run / "model.safetensors")
     told = f"error: --output: {run / 'model.safetensors'} is the file that is read: give another name\n"

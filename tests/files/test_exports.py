@@ -1,6 +1,7 @@
 """ONNX files and programs of torch.export: the same answers, and a model left as it was."""
 
 import importlib.metadata
+import logging
 import sys
 
 import numpy as np
@@ -148,6 +149,26 @@ class Trained(nn.Module):
     def forward(self, x):
         self.calls += 1
         return x + (1.0 if self.calls > 3 else 0.0)
+
+
+class Deciding(nn.Module):
+    def forward(self, x):
+        return x if x.sum() > 0 else -x
+
+
+class Broken(nn.Module):
+    def forward(self, x):
+        return x @ torch.zeros(9, 9) if torch.compiler.is_exporting() else x
+
+
+@every_export
+@pytest.mark.parametrize("kind", [Deciding, Broken])
+def test_what_torch_cannot_trace_is_told_by_the_error_alone(export, kind, tmp_path, capfd, monkeypatch):
+    monkeypatch.setattr(logging.root.manager, "disable", logging.INFO)
+    with pytest.raises(st3.ExportError, match=f"^torch.export cannot take {kind.__name__}: "):
+        export(kind(), torch.randn(2, 4), tmp_path / "m")
+    assert capfd.readouterr() == ("", "")
+    assert logging.root.manager.disable == logging.INFO  # as before
 
 
 @every_export

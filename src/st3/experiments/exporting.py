@@ -6,12 +6,14 @@ from typing import cast
 
 import torch
 
+from ..files.fit import shape_text
 from ..files.onnx_file import export_onnx
 from ..files.program_file import export_program
 from ..files.size import SparseSize
 from ..files.sparse import Values, save_sparse, sparse_size
 from ..files.tracing import Exported
 from ..training.sections import SettingsError
+from .messages import passed_on
 from .rebuilt import rebuild
 from .stored_model import StoredModel, read_stored_model
 
@@ -53,7 +55,8 @@ def export_stored(
         return Export(stored.path, target, size.file_bytes, size)
     network, example = _called(stored, model, input_shape)
     program = (export_onnx if to == "onnx" else export_program)(network, example, target)
-    return Export(stored.path, target, program.file_bytes, sparse_size(stored.weights), program)
+    size = sparse_size(stored.weights, metadata=stored.about)
+    return Export(stored.path, target, program.file_bytes, size, program)
 
 
 def _check(to: str, values: str) -> None:
@@ -96,4 +99,10 @@ def _called(
     if made_by is None or shape is None:
         raise SettingsError(str(stored.path), faults)
     generator = torch.Generator().manual_seed(0)  # numbers, not zeros: the check must see every weight
-    return rebuild(stored, made_by, shape), torch.randn(2, *shape, generator=generator)
+    network = rebuild(stored, made_by, shape)
+    try:
+        return network, torch.randn(2, *shape, generator=generator)
+    except RuntimeError as error:
+        raise SettingsError(
+            "--input", [f"pictures of {shape_text(shape)} cannot be made: {passed_on(error)}"]
+        ) from error

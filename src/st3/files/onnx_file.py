@@ -1,9 +1,7 @@
 """A model as one ONNX file, checked in ONNX Runtime before it is written."""
 
-import logging
 import warnings
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from os import PathLike
 from pathlib import Path
 from typing import Any
@@ -12,7 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.export import ExportedProgram
 
-from .tracing import Exported, ExportError, Trial, batch_text, traced, varying
+from .tracing import Exported, ExportError, Trial, batch_text, quietly, traced, varying
 from .whole import write_whole
 
 __all__ = ["OPSET", "export_onnx"]
@@ -47,7 +45,11 @@ def export_onnx(
 
 def _content(program: ExportedProgram, names: Any, model: str, opset: int) -> bytes:
     try:
-        with _quiet():
+        with quietly(), warnings.catch_warnings():
+            # torch calls what it has deprecated itself
+            warnings.filterwarnings(
+                "ignore", r"`isinstance\(treespec, LeafSpec\)` is deprecated", FutureWarning
+            )
             made = torch.onnx.export(
                 program, dynamic_shapes=names, opset_version=opset, dynamo=True, verbose=False
             )
@@ -99,17 +101,3 @@ def _check_size(model: nn.Module) -> None:
         raise ExportError(
             f"an ONNX file holds less than 2 GB, and the weights of the model take {size / 1e9:.1f} GB"
         )
-
-
-@contextmanager
-def _quiet() -> Iterator[None]:
-    """Keep back what torch says about itself: a package that it can do without, and its own deprecated call."""
-    logger = logging.getLogger("torch.onnx._internal.exporter._registration")
-    level = logger.level
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", r"`isinstance\(treespec, LeafSpec\)` is deprecated", FutureWarning)
-        logger.setLevel(logging.ERROR)
-        try:
-            yield
-        finally:
-            logger.setLevel(level)

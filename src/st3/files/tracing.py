@@ -1,6 +1,9 @@
 """A model looked at as an exporter does: in eval mode for a while, on batches of several sizes, and left as it was."""
 
-from collections.abc import Sequence
+import contextlib
+import io
+import logging
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,7 +17,7 @@ from ..core.layers import unwrap
 from ..tables import size_text
 from .fit import shape_text
 
-__all__ = ["ExportError", "Exported", "Trial", "batch_text", "outputs_of", "traced", "varying"]
+__all__ = ["ExportError", "Exported", "Trial", "batch_text", "outputs_of", "quietly", "traced", "varying"]
 
 AT_MOST = 1e-4  # the difference of an output, as a part of the largest one or of 1
 
@@ -95,11 +98,27 @@ def traced(
 def _captured(model: nn.Module, inputs: Inputs, dynamic_batch: bool) -> ExportedProgram:
     shapes = varying(inputs) if dynamic_batch else None
     try:
-        return torch.export.export(model, inputs, dynamic_shapes=shapes, strict=False)
+        with quietly():
+            return torch.export.export(model, inputs, dynamic_shapes=shapes, strict=False)
     except Exception as error:
         reason = " ".join(str(error).split())[:400]
         hint = "; if the size of the batch must be fixed, say dynamic_batch=False" if dynamic_batch else ""
         raise ExportError(f"torch.export cannot take {type(model).__name__}: {reason}{hint}") from error
+
+
+@contextlib.contextmanager
+def quietly() -> Iterator[None]:
+    """Keep back what torch logs and prints while it traces: an error says it in a sentence.
+
+    What the model itself has to say was heard when it was called.
+    """
+    before = logging.root.manager.disable
+    logging.disable(logging.CRITICAL)
+    try:
+        with contextlib.redirect_stderr(io.StringIO()):
+            yield
+    finally:
+        logging.disable(before)
 
 
 def batch_text(trials: Sequence[Trial]) -> str:
