@@ -44,3 +44,28 @@ def test_where_there_is_no_run_at_all_it_says_so(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     said = str(no_run_to_resume(tmp_path / "a" / "b"))
     assert said.endswith("to resume; there is none nearby either; start one without --resume")
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        (b"\xff{}", "is damaged: 'utf-8' codec can't decode byte 0xff in position 0: invalid start byte"),
+        (b'{"a":' * 99_999, "is damaged: maximum recursion depth exceeded"),
+        (b"[]", "as a whole: input should be a valid dictionary or instance of Spec, got []"),
+    ],
+    ids=["not UTF-8", "nested", "a list"],
+)
+def test_a_damaged_spec_is_told_in_one_sentence(st3, tmp_path, content, said):
+    (tmp_path / "a").mkdir()
+    (tmp_path / "a" / "spec.json").write_bytes(content)
+    answer = st3("train", "--run", "a", "--resume")
+    assert answer.exit_code == 1
+    assert answer.stderr.startswith(f"error: a/spec.json: {said}")
+    assert answer.stderr.count("\n") == 1
+
+
+def test_a_folder_that_cannot_be_made_is_told_with_its_name(st3, tmp_path):
+    (tmp_path / "file").touch()
+    answer = st3("train", "--quiet", "--run", "file/a")
+    told = "error: cannot use file/a for a run: Not a directory; choose another --run\n"
+    assert (answer.exit_code, answer.stderr) == (1, told)

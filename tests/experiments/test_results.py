@@ -129,6 +129,7 @@ def test_damage_is_named_with_file_and_line(tmp_path: Path) -> None:
         ("versions.json", b'{"cpu": "\n\xff"}', r"damaged JSON: .*versions\.json, line 2: not UTF-8"),
         ("spec.json", b"[]", r"damaged run: .*spec\.json, line 1: expected a JSON object, found a list"),
         ("layers.jsonl", b'{"layers": {}}\n', r'damaged run: .*layers\.jsonl, line 1 has no number "epoch"'),
+        ("spec.json", b'{"a":' * 99_999, r"damaged JSON: .*spec\.json, line 1: nested too deeply"),
         ("steps.jsonl", b"7\n", r"damaged run: .*steps\.jsonl, line 1: expected a JSON object, found a int"),
     ],
 )

@@ -289,6 +289,39 @@ def test_a_checkpoint_of_another_spec_or_other_data_is_not_taken(tmp_path):
         train(spec(sparse={"sparsity": 0.5}), folder, resume=True)
 
 
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (lambda state: [state], r"step-000000019\.pt is no checkpoint of st3 train: delete it"),
+        (lambda state: state | {"format": 7}, r"step-000000019\.pt has format 7, this version reads 1"),
+        (
+            lambda state: {k: v for k, v in state.items() if k not in ("model", "best")},
+            r"checkpoint .*step-000000019\.pt lacks model, best: delete it",
+        ),
+    ],
+)
+def test_a_checkpoint_of_another_make_is_not_taken(tmp_path, change, said):
+    folder = tmp_path / "run"
+    with pytest.raises(MemoryError):
+        train(spec(), folder, listeners=[At(30, crash)])
+    path = folder / "checkpoints" / "step-000000019.pt"
+    torch.save(change(torch.load(path, weights_only=True)), path)
+    with pytest.raises(ValueError, match=said):
+        train(spec(), folder, resume=True)
+
+
+def test_a_checkpoint_sets_nothing_but_the_progress(whole, tmp_path):
+    folder = tmp_path / "run"
+    with pytest.raises(MemoryError):
+        train(spec(), folder, listeners=[At(30, crash)])
+    path = folder / "checkpoints" / "step-000000019.pt"
+    state = torch.load(path, weights_only=True)
+    state["progress"]["step"] = 0  # the name of a method of it
+    torch.save(state, path)
+    train(spec(), folder, resume=True)
+    assert same_weights(folder, whole)
+
+
 def test_the_best_weights_survive_a_damaged_checkpoint(whole, tmp_path):
     folder = tmp_path / "run"
     with pytest.raises(MemoryError):
@@ -331,9 +364,10 @@ def test_a_page_that_is_missing_is_written_when_a_finished_run_is_resumed(tmp_pa
     assert (tmp_path / "report.html").exists()
 
 
-def test_a_damaged_summary_is_named(tmp_path):
+@pytest.mark.parametrize("content", ["{", "[]", "[" * 99_999], ids=["cut", "a list", "nested"])
+def test_a_damaged_summary_is_named(tmp_path, content):
     train(spec(epochs=1), tmp_path)
-    (tmp_path / "summary.json").write_text("{")
+    (tmp_path / "summary.json").write_text(content)
     with pytest.raises(
         RunFolderError, match=r"summary\.json is damaged .*: delete it, and --resume writes it again"
     ):

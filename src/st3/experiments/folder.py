@@ -28,7 +28,7 @@ def check(spec: Spec, folder: Path, resume: bool, process: Process) -> Spec:
         try:
             answer = ("", _check(spec, folder, resume))
         except (ValueError, OSError) as error:
-            answer = (str(error), spec)
+            answer = (_told(error, folder), spec)
     fault, stored = process.share(answer)
     if fault:
         raise RunFolderError(fault)
@@ -48,7 +48,7 @@ def claimed(spec: Spec, folder: Path, resume: bool, process: Process) -> Iterato
                 raise RunFolderError(f"{folder} was just taken by another run: choose another --run")
             write_spec(spec, folder)
         except (ValueError, OSError) as error:
-            fault = str(error)
+            fault = _told(error, folder)
     fault = process.share(fault)
     try:
         if fault:
@@ -57,6 +57,12 @@ def claimed(spec: Spec, folder: Path, resume: bool, process: Process) -> Iterato
     finally:
         if lock is not None:
             lock.close()
+
+
+def _told(error: ValueError | OSError, folder: Path) -> str:
+    if not isinstance(error, OSError):
+        return str(error)
+    return f"cannot use {folder} for a run: {error.strerror or error}; choose another --run"
 
 
 def write_spec(spec: Spec, folder: Path) -> None:
@@ -91,12 +97,13 @@ def finished_summary(folder: Path) -> dict[str, Any] | None:
     if not path.exists():
         return None
     try:
-        summary: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
-        raise RunFolderError(
-            f"{path} is damaged ({error}): delete it, and --resume writes it again"
-        ) from None
-    return summary
+        summary = json.loads(path.read_text(encoding="utf-8"))
+        fault = "" if isinstance(summary, dict) else f"a {type(summary).__name__} instead of a table"
+    except (OSError, ValueError, RecursionError) as error:
+        fault = str(error)
+    if fault:
+        raise RunFolderError(f"{path} is damaged ({fault}): delete it, and --resume writes it again")
+    return dict(summary)
 
 
 def _check(spec: Spec, folder: Path, resume: bool) -> Spec:

@@ -183,6 +183,8 @@ def _parse(content: bytes, path: Path, first_line: int = 1) -> Record:
     except UnicodeDecodeError as error:
         line = first_line + content[: error.start].count(b"\n")
         raise ResultsError(f"damaged JSON: {path}, line {line}: not UTF-8") from None
+    except RecursionError:
+        raise ResultsError(f"damaged JSON: {path}, line {first_line}: nested too deeply") from None
     if not isinstance(record, dict):
         found = type(record).__name__
         raise ResultsError(f"damaged run: {path}, line {first_line}: expected a JSON object, found a {found}")

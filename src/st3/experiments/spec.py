@@ -264,7 +264,7 @@ def read_spec(path: Path) -> Spec:
         return validate(Spec, json.loads(path.read_text(encoding="utf-8")), str(path))
     except OSError as error:
         raise SettingsError(str(path), [f"cannot be read: {error.strerror}"]) from None
-    except json.JSONDecodeError as error:
+    except (json.JSONDecodeError, UnicodeDecodeError, RecursionError) as error:
         raise SettingsError(str(path), [f"is damaged: {error}"]) from None
 
 

@@ -99,7 +99,7 @@ def _sentence(kind: type[Section], fault: Any) -> str:
     if fault["type"] == "value_error":
         return f"{where}: {fault['ctx']['error']}" if where else str(fault["ctx"]["error"])
     said = fault["msg"][0].lower() + fault["msg"][1:]
-    return f"{where}: {said}, got {fault['input']!r}"
+    return f"{where or 'as a whole'}: {said}, got {fault['input']!r}"
 
 
 def _sections(annotation: Any) -> list[type[Section]]:

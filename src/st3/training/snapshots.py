@@ -16,6 +16,10 @@ from .switches import Switches
 __all__ = ["Snapshots"]
 
 FORMAT = 1
+PARTS = (
+    "identity", "processes", "is_sharded", "progress", "tally", "randomness", "scaler", "masks", "model", "optimizer",
+    "best",
+)  # fmt: skip
 
 
 class Snapshots:
@@ -80,8 +84,7 @@ class Snapshots:
         if path is None:
             return False
         state = found[1] if found else self.checkpoints.read(path)
-        if state["format"] != FORMAT:
-            raise ValueError(f"checkpoint {path} has format {state['format']}, this version reads {FORMAT}")
+        _require_parts(state, path)
         if state["identity"] != self.identity:
             raise ValueError(
                 f"checkpoint {path} is of another spec or other data: spec.json or the pictures were changed since it "
@@ -93,8 +96,8 @@ class Snapshots:
         self._put_back(state["model"], state["optimizer"])
         job.scaler.load_state_dict(state["scaler"])
         self.best, self.best_raw = state["best"], state.get("best_raw", {})
-        for key, value in state["progress"].items():
-            setattr(progress, key, value)
+        for key in vars(progress).keys() & state["progress"].keys():
+            setattr(progress, key, state["progress"][key])
         if state["processes"] == process.ranks:
             progress.tally = state["tally"][process.rank].to(process.device)
             _set_randomness(state["randomness"][process.rank], process.device)
@@ -158,6 +161,18 @@ class Snapshots:
         else:
             unwrap(self.job.model).load_state_dict(model)
             self.job.optimizer.load_state_dict(optimizer)
+
+
+def _require_parts(state: Any, path: Path) -> None:
+    """Raise if this is not what `save` has written."""
+    if not isinstance(state, dict) or "format" not in state:
+        raise ValueError(f"{path} is no checkpoint of st3 train: delete it to go on from an older one")
+    if state["format"] != FORMAT:
+        raise ValueError(f"checkpoint {path} has format {state['format']}, this version reads {FORMAT}")
+    if missing := [name for name in PARTS if name not in state]:
+        raise ValueError(
+            f"checkpoint {path} lacks {', '.join(missing)}: delete it to go on from an older one"
+        )
 
 
 def _copies(weights: dict[str, Tensor]) -> dict[str, Tensor]:
