@@ -10,6 +10,7 @@ from torch import distributed as dist
 from torch import nn
 
 import st3
+from st3.core.masks import MaskView, exchange_weakest
 
 STEPS = 40
 METHODS = {
@@ -148,6 +149,23 @@ def test_rigl_grows_where_the_gradient_is_largest_and_drops_the_smallest_weights
         expected = kept.clone()
         expected[grown] = True
         assert torch.equal(after.flatten(), expected)
+
+
+def test_of_equal_weights_and_growths_the_first_in_order_are_taken():
+    weight = torch.zeros(1000)
+    weight[::2] = 1.0
+    view = MaskView(None, weight, weight != 0)
+    found = exchange_weakest(view, 100, torch.ones(1000)).nonzero().flatten().tolist()
+    kept = list(range(0, 800, 2))  # 400 of the 500 active ones
+    grown = list(range(1, 201, 2))  # the first that are not kept
+    assert found == sorted(kept + grown)
+
+
+def test_a_gradient_that_is_no_number_costs_no_weight():
+    weight = torch.tensor([4.0, 3.0, 0.0, 0.0])
+    growth = torch.tensor([0.0, 0.0, math.nan, 1.0])
+    mask = exchange_weakest(MaskView(None, weight, weight != 0), 1, growth)
+    assert mask.tolist() == [True, False, True, False]
 
 
 def test_a_step_in_which_rigl_changes_masks_moves_nothing_else():

@@ -3,6 +3,7 @@
 Masks are chosen from whole layers, by the same exact selection that finds thresholds, so their counts are exact.
 """
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -63,15 +64,29 @@ class Moment:
 def exchange_weakest(view: MaskView, count: int, growth: Tensor) -> Tensor:
     """Return the mask after the `count` weakest active weights gave way to as many with the largest `growth`.
 
-    All positions that are not kept may grow, those just given up too.
+    All positions that are not kept may grow, those just given up too. Of equal weights or growths the first in order
+    stay or grow, on every device and in every process alike.
     """
     magnitude = view.weight.abs().masked_fill(~view.mask, -1.0).flatten()
-    keep = int(view.mask.sum()) - count
-    kept = torch.zeros_like(magnitude, dtype=torch.bool)
-    kept[magnitude.topk(keep).indices] = True
+    kept = _first_largest(magnitude, int(view.mask.sum()) - count)
     scores = growth.to(magnitude.dtype).flatten().masked_fill(kept, -1.0)
-    kept[scores.topk(count).indices] = True
-    return kept.view(view.mask.shape)
+    return (kept | _first_largest(scores, count)).view(view.mask.shape)
+
+
+def _first_largest(scores: Tensor, count: int) -> Tensor:
+    """Return the mask of the `count` largest scores; of equal ones the first in order, which topk does not promise.
+
+    >>> _first_largest(torch.tensor([1.0, 2.0, 1.0, 1.0]), 3)
+    tensor([ True,  True,  True, False])
+    """
+    if count == 0:
+        return torch.zeros_like(scores, dtype=torch.bool)
+    scores = scores.nan_to_num(
+        nan=math.inf, posinf=math.inf
+    )  # a gradient that is no number must not cost a weight
+    least = scores.kthvalue(scores.numel() - count + 1).values
+    above, tied = scores > least, scores == least
+    return above | (tied & (tied.cumsum(0) <= count - above.sum()))
 
 
 def _without_ties(score: Tensor) -> Tensor:

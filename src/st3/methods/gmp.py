@@ -7,8 +7,9 @@
 A pruned weight is 0 and never returns: masks only shrink, and the momentum of pruned weights is cleared.
 
 Different from the original, as the ST-3 paper re-ran it: one threshold is taken over all layers and the mask changes
-with every step; the original prunes every layer alike (allocation="uniform") every 100 steps or so (every=100). In the
-ST-3 authors' program the momentum is not cleared, and a weight may be pushed back over a threshold that is still small.
+with every step; the original prunes every layer alike (allocation="uniform") every 100 steps or so (every=100; oftener
+in a run of less than 2,000 steps). In the ST-3 authors' program the momentum is not cleared, and a weight may be pushed
+back over a threshold that is still small.
 """
 
 from collections.abc import Sequence

@@ -4,17 +4,19 @@ neuroregeneration", Liu et al., NeurIPS 2021).
     W_sparse = W * mask                                               forward
     dL/dW    = dL/dW_sparse * mask                                    backward
 
-Every `every` steps, from the ramp's first step to the end of training:
+Every `every` steps (oftener in a run of less than twenty times as many), from the ramp's first step to the end of
+training:
 
     prune        to the sparsity of the ramp, by magnitude (allocation "global": over all layers)
     regenerate   each layer gives up its ceil(p * active) weakest weights and gains as many by the largest gradients,
                  p from 0.5 to 0.005 along half a cosine over the run
 
 Dense-to-sparse is the default; `initial=0.5` starts from random masks of that sparsity, and the ramp leads from there
-to the target (sparse-to-sparse; the authors share it by ERK: allocation="erk"). Grown weights start at 0, with
-momentum 0.
+to the target (sparse-to-sparse). Grown weights start at 0, with momentum 0.
 
-Different from the authors' program: masks have exact counts, the last pruning comes with the ramp's last step so that
+Different from the authors' program: the allocation shares the sparsity of the first masks as well as that of every
+pruning (theirs begin by ERK and prune by one threshold over all layers: allocation="erk" does the first for both, the
+default the second). Masks have exact counts, the last pruning comes with the ramp's last step so that
 the target is met, and a network with too few weights left never becomes dense again. The optimizer gets the gradients
 of active weights only; a norm clipped in a step that changes the masks includes the others. Sharded weights
 (fully_shard) are refused, since a layer must be whole for the exchange.

@@ -55,9 +55,10 @@ class RigL(_ConstantSparsity):
 
     The paper's two allocations are allocation="uniform" with keep_dense=[st3.FIRST] and allocation="erk" (RigL+ERK).
 
-    Different from the authors' program: ties among weights go by position instead of a little noise; the replaced step
-    counts as a step of the run. Gradients are those that reach `optimizer.step`: averaged over processes and
-    micro-batches. Sharded weights (fully_shard) are refused, since a layer must be whole for the exchange.
+    Different from the authors' program: ties among weights go by position instead of a little noise; the first exchange
+    comes with step `every`, not before the first step; the replaced step counts as a step of the run. Gradients are
+    those that reach `optimizer.step`: averaged over processes and micro-batches. Sharded weights (fully_shard) are
+    refused, since a layer must be whole for the exchange.
     """
 
     grows: ClassVar[bool] = True
