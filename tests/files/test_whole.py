@@ -55,3 +55,19 @@ def test_a_folder_that_is_not_there_is_told_with_the_name_that_was_asked_for(tmp
         write_text(path, "")
     assert error.value.filename == str(path)
     assert ".part" not in str(error.value)
+    assert str(error.value) == f"[Errno 2] No such file or directory: '{path}'"
+
+
+def test_a_folder_in_the_place_of_the_file_is_told_with_that_name_alone(tmp_path):
+    (tmp_path / "file").mkdir()
+    with pytest.raises(IsADirectoryError) as error:
+        write_text(tmp_path / "file", "")
+    assert str(error.value) == f"[Errno 21] Is a directory: '{tmp_path / 'file'}'"
+
+
+def test_an_error_without_a_number_stays_as_it_is(tmp_path):
+    def fail(file):
+        raise OSError("the tape is torn")
+
+    with pytest.raises(OSError, match=r"^the tape is torn$"):
+        write_whole(tmp_path / "file", fail)

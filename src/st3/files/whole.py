@@ -23,8 +23,9 @@ def write_whole(path: Path, write: Callable[[BinaryIO], object]) -> None:
         cause = error if isinstance(error, OSError) else error.__context__
         if not isinstance(cause, OSError):
             raise
-        if cause.filename in (None, str(scratch)):
-            cause.filename, cause.filename2 = str(path), None  # what was asked for, not our scratch file
+        if cause.errno is not None and cause.filename in (None, str(scratch)):
+            # what was asked for, not our scratch file
+            raise OSError(cause.errno, cause.strerror, str(path)) from None
         raise cause from None
     finally:
         scratch.unlink(missing_ok=True)
