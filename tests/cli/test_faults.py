@@ -1,6 +1,7 @@
 """Errors without a traceback, unless nobody expected them; warnings as one line."""
 
 import errno
+import re
 import warnings
 from pathlib import Path
 from typing import Annotated
@@ -76,6 +77,15 @@ def test_what_the_core_refuses_is_explained(call):
 def test_a_full_disk_is_explained(call):
     answer = call(raising(OSError(errno.ENOSPC, "No space left on device", "runs/a/model.safetensors")))
     assert answer.stderr == "error: cannot write runs/a/model.safetensors: No space left on device\n"
+
+
+@pytest.mark.parametrize("name", ["folder.png", "file/x.png"])
+def test_a_name_that_is_taken_is_explained(st3, finished, tmp_path, name):
+    (tmp_path / "folder.png").mkdir()
+    (tmp_path / "file").touch()
+    answer = st3("plot", finished, "--out", name)
+    assert answer.exit_code == 1
+    assert re.fullmatch(r"error: cannot write (folder.png|file): .*\n", answer.stderr)
 
 
 @pytest.mark.parametrize(

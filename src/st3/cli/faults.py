@@ -18,8 +18,12 @@ HOUSE = Path(__file__).parents[1]
 DEBUG = "st3.debug"
 PAUSE = 3.0  # seconds for the first process to print its message
 
-# Raised by a full disk or a folder that may not be written to: the user's to solve, not a fault of the program.
-USERS_ERRNO = (errno.ENOSPC, errno.EDQUOT, errno.EACCES, errno.EROFS, errno.EPERM)
+# Raised by a full disk, a folder that may not be written to or a name that is taken: the user's to solve, not a fault
+# of the program.
+USERS_ERRNO = (
+    errno.ENOSPC, errno.EDQUOT, errno.EACCES, errno.EROFS, errno.EPERM,
+    errno.EISDIR, errno.ENOTDIR, errno.EEXIST, errno.ENAMETOOLONG,
+)  # fmt: skip
 
 
 def _note_debug(ctx: typer.Context, wanted: bool) -> None:

@@ -11,7 +11,9 @@ from ..core.patterns import FIRST, Patterns
 from ..core.reporting import report
 from ..engine.compare import ENGINE, Comparison, compare
 from ..engine.masking import is_depthwise, mask
+from ..files.weights import WeightsError
 from ..models import MODELS
+from ..registry import closest
 from ..training.sections import SettingsError
 from .build import build_model
 from .rebuilt import rebuild
@@ -80,6 +82,8 @@ def bench(
             raise SettingsError(
                 "--sparsity", [f"is for fresh networks; the weights in {model} are what they are"]
             )
+        if not Path(model).exists() and (near := closest(str(model), MODELS, most=1)):
+            raise WeightsError(f"there is no file or run {model}; did you mean the network {near[0]!r}?")
         made, shape = _stored(Path(model), network, input_shape)
     pictures = torch.randn(batch, *shape, generator=torch.Generator().manual_seed(0))
     comparison = compare(made, [pictures], threads=threads, rounds=rounds, tune=tune)
