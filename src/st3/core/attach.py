@@ -3,7 +3,6 @@
 import weakref
 from collections.abc import Mapping, Sequence
 
-import torch
 from torch import nn
 from torch.optim import Optimizer
 
@@ -24,6 +23,7 @@ from .inspection import CollapseWatch, count_all, require_numbers
 from .layers import Layers, find_layers
 from .learned_choices import check_learnable, check_no_target, check_search
 from .method import FixedMask, GroupMethod, MaskMethod, Method
+from .optimizers import hookable, owners_of, some
 from .patterns import Patterns
 from .plan import Plan
 from .ramps import Constant, Ramp, check_ramp, resolve_ramp, step_of
@@ -80,6 +80,7 @@ def sparsify(
     Call it after wrapping the model (DistributedDataParallel, fully_shard) and building the optimizer. To resume, load
     model and optimizer before or after this call with the same arguments: their state is the whole state.
 
+    >>> import torch
     >>> model = nn.Linear(100, 10)
     >>> optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     >>> sparsifier = sparsify(model, optimizer, sparsity=0.9, total_steps=20)
@@ -140,7 +141,7 @@ def sparsify(
         if not faults.found:
             faults.check(check_search, the_method, ramp, target, total_steps)
     the_allocation = faults.check(resolve_allocation, allocation)
-    optimizers = faults.check(_optimizers, optimizer)
+    optimizers = faults.check(hookable, optimizer)
     reshard(model)
     layers = faults.check(
         find_layers,
@@ -176,6 +177,7 @@ def keep_mask(
     Momentum, weight decay and any optimizer notwithstanding. Layers without a zero are covered as well and stay as they
     are, dense.
 
+    >>> import torch
     >>> model = nn.Linear(4, 1, bias=False)
     >>> _ = model.weight.data.copy_(torch.tensor([[0.0, 1.0, 0.0, 2.0]]))
     >>> optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9, weight_decay=0.1)
@@ -187,9 +189,9 @@ def keep_mask(
     """
     _check_model(model)
     reshard(model)
-    optimizers = _optimizers(optimizer)
+    optimizers = hookable(optimizer)
     layers = find_layers(model, include=include, exclude=exclude)
-    _owners(layers, optimizers)
+    owners_of(layers, optimizers)
     zeros = sum(found.zeros for found in count_all(list(layers)).values())
     if zeros == 0:
         raise ValueError("keep_mask found no zero in the layers of the model: load the sparse weights first")
@@ -209,7 +211,7 @@ def _attach(
     *,
     from_sparse: bool,
 ) -> Sparsifier:
-    owners = _owners(layers, optimizers)
+    owners = owners_of(layers, optimizers)
     mine = {id(layer.parameter) for layer in layers}
     relieved = []
     for other in list(_attached):
@@ -218,7 +220,7 @@ def _attach(
             relieved.append(other)
         elif shared and other.is_attached:
             raise ValueError(
-                f"there is a sparsifier for {_some(shared)} already: detach() or finalize() it first"
+                f"there is a sparsifier for {some(shared)} already: detach() or finalize() it first"
             )
         elif other.is_attached and any(o in other.optimizers for o in optimizers):
             raise ValueError(
@@ -249,18 +251,6 @@ def _attach(
     return sparsifier
 
 
-def _owners(layers: Layers, optimizers: list[Optimizer]) -> dict[str, Optimizer]:
-    """Return which optimizer updates each layer."""
-    by_parameter = {id(p): o for o in optimizers for group in o.param_groups for p in group["params"]}
-    strangers = [layer.name for layer in layers if id(layer.parameter) not in by_parameter]
-    if strangers:
-        raise ValueError(
-            f"the optimizer does not own {_some(strangers)}: build it from model.parameters() after the model is "
-            f"complete and wrapped, or exclude these layers"
-        )
-    return {layer.name: by_parameter[id(layer.parameter)] for layer in layers}
-
-
 def _check_model(model: nn.Module) -> None:
     if not isinstance(model, nn.Module):
         raise TypeError(f"the first argument must be the model, an nn.Module, got {type(model).__name__}")
@@ -272,36 +262,6 @@ def _refuse_sharded_growth(layers: Layers, method: Method) -> None:
             f"{type(method).__name__} exchanges weights within a layer, which must be whole for that: train it with "
             f"DistributedDataParallel instead of fully_shard"
         )
-
-
-def _optimizers(given: Optimizer | Sequence[Optimizer]) -> list[Optimizer]:
-    """Return the optimizers, unwrapped, after checking that their steps can be hooked."""
-    many = list(given) if isinstance(given, Sequence) else [given]
-    result = []
-    for optimizer in many:
-        # accelerate's AcceleratedOptimizer and its like (a learning-rate scheduler has an optimizer, too)
-        while hasattr(optimizer, "zero_grad") and isinstance(
-            getattr(optimizer, "optimizer", None), Optimizer
-        ):
-            optimizer = getattr(optimizer, "optimizer")  # noqa: B009 - not an attribute of every Optimizer
-        name = type(optimizer).__name__
-        if not isinstance(optimizer, Optimizer) or not hasattr(optimizer, "_optimizer_step_pre_hooks"):
-            raise TypeError(
-                f"{name} is not a torch optimizer with step hooks: pass a torch.optim.Optimizer (one that calls its "
-                f"base class's __init__)"
-            )
-        if isinstance(optimizer, torch.optim.LBFGS):
-            raise ValueError(
-                "LBFGS evaluates the model several times per step, which no raw weight survives: use SGD or Adam"
-            )
-        if any(group.get("differentiable") for group in optimizer.param_groups):
-            raise ValueError(
-                f"{name}(differentiable=True) cannot be combined with in-place sparse weights: turn it off"
-            )
-        result.append(optimizer)
-    if not result:
-        raise ValueError("no optimizer was given")
-    return result
 
 
 def _zero_share(layers: Layers) -> tuple[int, int]:
@@ -322,8 +282,3 @@ def _refuse_orphans(layers: Layers) -> None:
             f"checkpoint seems to have come without its optimizer; load optimizer.state_dict() too, use st3.keep_mask "
             f"to fine-tune with the zeros fixed, or pass from_sparse=True to go on from these weights"
         )
-
-
-def _some(names: list[str]) -> str:
-    more = f" and {len(names) - 5} more" if len(names) > 5 else ""
-    return ", ".join(map(repr, names[:5])) + more

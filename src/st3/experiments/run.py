@@ -14,13 +14,9 @@ from typing import Any
 import torch
 from torch import nn
 
-from ..core.errors import TargetMissedError
-from ..core.reporting import report
-from ..core.selection import quota
 from ..data import Batches, Pictures, Splits
 from ..data.seeds import generator_for
-from ..files.sparse import save_sparse
-from ..files.weights import read_weights, write_weights
+from ..files.weights import write_weights
 from ..training.cpu import keep_freed_memory
 from ..training.evaluate import evaluate
 from ..training.job import BatchSource, Job, Progress
@@ -33,11 +29,12 @@ from ..training.records import Records, write_json
 from ..training.sections import SettingsError
 from ..training.snapshots import Snapshots
 from ..training.stop import StopWish
-from .build import build_method, build_model, build_sparsifier, build_splits, check_scores, wrap
+from .build import build_model, build_sparsifier, build_splits, check_scores, wrap
+from .conclusion import conclude, write_pages
 from .cycle_runs import RAW, carried, summed_up
 from .cycles import cycle_faults, cycle_folder
 from .folder import check, claimed, finished_summary, write_spec
-from .spec import ModelSpec, SparseSpec, Spec
+from .spec import ModelSpec, Spec
 from .versions import record_versions
 
 __all__ = ["ProcessLostError", "train"]
@@ -125,7 +122,7 @@ def _run_cycles(spec: Spec, folder: Path, model: nn.Module, around: _Around) -> 
     process, specs, summaries = around.process, spec.each_cycle(), []
     if done := process.share(finished_summary(folder)):
         if process.is_first:
-            _write_pages(folder, anew=False)
+            write_pages(folder, anew=False)
         return dict(done)
     for number, cycle in enumerate(specs):
         place = folder / cycle_folder(number)
@@ -136,7 +133,7 @@ def _run_cycles(spec: Spec, folder: Path, model: nn.Module, around: _Around) -> 
     summary = summed_up(summaries)
     if process.is_first:
         write_json(folder / "summary.json", summary)
-        _write_pages(folder, anew=True)
+        write_pages(folder, anew=True)
     process.wait()
     return summary
 
@@ -146,7 +143,7 @@ def _run(spec: Spec, folder: Path, model: nn.Module, around: _Around) -> dict[st
     process, splits = around.process, around.splits
     if done := process.share(finished_summary(folder)):
         if process.is_first:
-            _write_pages(folder, anew=False)
+            write_pages(folder, anew=False)
         return dict(done)
     if process.is_first:
         write_spec(spec, folder)
@@ -178,7 +175,7 @@ def _run(spec: Spec, folder: Path, model: nn.Module, around: _Around) -> dict[st
             write_weights(folder / RAW, handed_on, {})
         steps = progress.step(len(job.train))
         layers = None if job.sparsifier is None else [layer.name for layer in job.sparsifier.layers]
-        summary = _finish(spec, folder, plain, weights, layers, splits, progress, steps, accuracy)
+        summary = conclude(spec, folder, plain, weights, layers, splits, progress, steps, accuracy)
     return dict(process.share(summary))
 
 
@@ -246,83 +243,6 @@ def _batches(spec: Spec, pictures: Pictures, process: Process, seed: int | None 
         workers=spec.machine.workers,
         device=process.device,
     )
-
-
-def _finish(
-    spec: Spec,
-    folder: Path,
-    plain: nn.Module,
-    weights: dict[str, torch.Tensor],
-    layers: list[str] | None,
-    splits: Splits,
-    progress: Progress,
-    steps: int,
-    accuracy: dict[str, dict[str, float]],
-) -> dict[str, Any]:
-    """Write the final model, look at it as a stranger would who loads the file, and sum up."""
-    path = folder / "model.safetensors"
-    about = {
-        "model": spec.model.model_dump() | {"classes": len(splits.classes), "channels": splits.shape[0]},
-        "data": {
-            "name": splits.name,
-            "shape": splits.shape,
-            "classes": splits.classes,
-            "options": spec.data.options,
-        },
-        "sparse": spec.sparse.model_dump(),
-        "layers": layers,
-        "accuracy": accuracy,
-    }
-    write_weights(path, weights, about)
-    plain.load_state_dict(read_weights(path)[0])
-    found = report(plain, torch.zeros(1, *splits.shape), include=layers)
-    if layers and found.zeros < _zeros_asked(spec.sparse, found.weights):
-        raise TargetMissedError(
-            f"the best model holds {found.zeros:,} zeros in {found.weights:,} weights: too few"
-        )
-    sparse = path.with_suffix(".sparse.safetensors")
-    size = None if spec.sparse.is_dense else save_sparse(plain, sparse, metadata=about)
-    parameters = found.weights + found.other_parameters
-    summary = {
-        **accuracy,
-        "pictures": {part: len(getattr(splits, part)) for part in ("train", "validation", "test")},
-        "best_epoch": progress.best_epoch,
-        "epochs": spec.recipe.epochs,
-        "steps": steps,
-        "seconds": round(progress.seconds, 3),
-        "sparsity": found.sparsity,
-        "method": spec.sparse.method,
-        "target": None if spec.sparse.is_dense else spec.sparse.sparsity,
-        "parameters": parameters,
-        "active_parameters": parameters - found.zeros,
-        "dense_macs": found.dense_macs,
-        "sparse_macs": found.sparse_macs,
-        "model": path.name,
-        "model_bytes": path.stat().st_size,
-        "sparse_model": None if size is None else sparse.name,
-        "sparse_model_bytes": None if size is None else size.file_bytes,
-        "sparse_model_bound": None if size is None else round(size.bound_bytes),
-        "report": found.to_dict(),
-    }
-    write_json(folder / "summary.json", summary)
-    _write_pages(folder, anew=True)
-    return summary
-
-
-def _zeros_asked(sparse: SparseSpec, weights: int) -> int:
-    """Return how many zeros the final model must hold at the least."""
-    asked = sparse.sparsity or 0.0
-    return quota(weights, asked).zeros - build_method(sparse).slack(weights, asked)
-
-
-def _write_pages(folder: Path, *, anew: bool) -> None:
-    """Write the page and its charts; if not `anew`, only where they are missing."""
-    from .page import write_figures, write_page
-
-    if anew or not (folder / "report.html").exists():
-        write_page(folder)
-    if anew or not (folder / "figures").exists():
-        write_figures(folder)
 
 
 def _settle(spec: Spec) -> None:

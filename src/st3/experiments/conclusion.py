@@ -1,0 +1,97 @@
+"""The end of a run: the final model as files, looked at as a stranger would who loads them; summary and page."""
+
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+from ..core.errors import TargetMissedError
+from ..core.reporting import report
+from ..core.selection import quota
+from ..data import Splits
+from ..files.sparse import save_sparse
+from ..files.weights import read_weights, write_weights
+from ..training.job import Progress
+from ..training.records import write_json
+from .build import build_method
+from .spec import SparseSpec, Spec
+
+__all__ = ["conclude", "write_pages"]
+
+
+def conclude(
+    spec: Spec,
+    folder: Path,
+    plain: nn.Module,
+    weights: dict[str, torch.Tensor],
+    layers: list[str] | None,
+    splits: Splits,
+    progress: Progress,
+    steps: int,
+    accuracy: dict[str, dict[str, float]],
+) -> dict[str, Any]:
+    """Write the final model, look at it as a stranger would who loads the file, and sum up."""
+    path = folder / "model.safetensors"
+    about = {
+        "model": spec.model.model_dump() | {"classes": len(splits.classes), "channels": splits.shape[0]},
+        "data": {
+            "name": splits.name,
+            "shape": splits.shape,
+            "classes": splits.classes,
+            "options": spec.data.options,
+        },
+        "sparse": spec.sparse.model_dump(),
+        "layers": layers,
+        "accuracy": accuracy,
+    }
+    write_weights(path, weights, about)
+    plain.load_state_dict(read_weights(path)[0])
+    found = report(plain, torch.zeros(1, *splits.shape), include=layers)
+    if layers and found.zeros < _zeros_asked(spec.sparse, found.weights):
+        raise TargetMissedError(
+            f"the best model holds {found.zeros:,} zeros in {found.weights:,} weights: too few"
+        )
+    sparse = path.with_suffix(".sparse.safetensors")
+    size = None if spec.sparse.is_dense else save_sparse(plain, sparse, metadata=about)
+    parameters = found.weights + found.other_parameters
+    summary = {
+        **accuracy,
+        "pictures": {part: len(getattr(splits, part)) for part in ("train", "validation", "test")},
+        "best_epoch": progress.best_epoch,
+        "epochs": spec.recipe.epochs,
+        "steps": steps,
+        "seconds": round(progress.seconds, 3),
+        "sparsity": found.sparsity,
+        "method": spec.sparse.method,
+        "target": None if spec.sparse.is_dense else spec.sparse.sparsity,
+        "parameters": parameters,
+        "active_parameters": parameters - found.zeros,
+        "dense_macs": found.dense_macs,
+        "sparse_macs": found.sparse_macs,
+        "model": path.name,
+        "model_bytes": path.stat().st_size,
+        "sparse_model": None if size is None else sparse.name,
+        "sparse_model_bytes": None if size is None else size.file_bytes,
+        "sparse_model_bound": None if size is None else round(size.bound_bytes),
+        "report": found.to_dict(),
+    }
+    write_json(folder / "summary.json", summary)
+    write_pages(folder, anew=True)
+    return summary
+
+
+def _zeros_asked(sparse: SparseSpec, weights: int) -> int:
+    """Return how many zeros the final model must hold at the least."""
+    asked = sparse.sparsity or 0.0
+    return quota(weights, asked).zeros - build_method(sparse).slack(weights, asked)
+
+
+def write_pages(folder: Path, *, anew: bool) -> None:
+    """Write the page and its charts; if not `anew`, only where they are missing."""
+    from .page import write_figures, write_page
+
+    if anew or not (folder / "report.html").exists():
+        write_page(folder)
+    if anew or not (folder / "figures").exists():
+        write_figures(folder)
