@@ -10,7 +10,7 @@ from torch import distributed as dist
 from torch import nn
 
 import st3
-from st3.core.masks import MaskView, exchange_weakest
+from st3.core.masks import MaskView, Moment, exchange_weakest
 
 STEPS = 40
 METHODS = {
@@ -149,6 +149,29 @@ def test_rigl_grows_where_the_gradient_is_largest_and_drops_the_smallest_weights
         expected = kept.clone()
         expected[grown] = True
         assert torch.equal(after.flatten(), expected)
+
+
+@pytest.mark.parametrize(
+    ("method", "step", "count"),
+    [
+        # drop / 2 (1 + cos(pi t / until)) of 1,000 active weights, rounded down
+        (st3.RigL(), 0, 300), (st3.RigL(), 30, 196), (st3.RigL(), 75, 0), (st3.SET(), 30, 196),
+        # 0.005 + 0.495 / 2 (1 + cos(pi t)) of them, rounded up
+        (st3.GraNet(), 0, 500), (st3.GraNet(), 50, 253), (st3.GraNet(), 99, 6),
+    ],
+    ids=str,
+)  # fmt: skip
+def test_so_many_weights_are_exchanged(method, step, count):
+    weight = torch.cat([torch.arange(1.0, 1001.0), torch.zeros(3000)])
+    view = MaskView(
+        None, weight, weight != 0, gradient=(weight == 0).float()
+    )  # so that others grow than have gone
+    moment = Moment(step, 100, 0.75, 0.75, 0.75, cut=lambda scores, sparsity: [view.mask])
+    (mask,) = method.next_masks([view], moment)
+    assert int(mask.sum()) == 1000
+    gone = (view.mask & ~mask).nonzero().flatten()
+    assert len(gone) <= count if isinstance(method, st3.SET) else len(gone) == count
+    assert gone.max() < count if len(gone) else count == 0  # the weakest
 
 
 def test_of_equal_weights_and_growths_the_first_in_order_are_taken():
