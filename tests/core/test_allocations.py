@@ -1,4 +1,4 @@
-"""How sparsity is shared: the numbers of `methods.md` 1.9, 2.4 and 9.3-9.8, and what the rules promise."""
+"""How sparsity is shared: published and worked numbers, and what the rules promise."""
 
 import math
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""Threshold operators and the filter rescale, number by number (`methods.md` 1.6, 1.8, 9.8)."""
+"""Threshold operators and the filter rescale, number by number, on a worked example."""
 
 import math
 

@@ -3,10 +3,13 @@
 import math
 
 import pytest
+import torch
+from torch import nn
 
+import st3
 from st3.core.ramps import Constant, Cubic, Linear, Phases, resolve_ramp, step_of
 
-# Progress at the *start* of an epoch, `methods.md` 1.5: what holds after all steps of the epochs before it.
+# Progress at the *start* of an epoch, by the authors' program: what holds after all steps of the epochs before it.
 EPOCHS = (5, 6, 10, 14, 20, 30, 40, 50, 60, 70, 80)
 CIFAR = (0, 0.039469, 0.186963, 0.318528, 0.488, 0.703704, 0.848296, 0.936, 0.981037, 0.997630, 1)
 IMAGENET = (0, 0.065196, 0.297668, 0.488, 0.703704, 0.912209, 0.989026, 1, 1, 1, 1)
@@ -222,3 +225,19 @@ def test_something_that_is_neither_name_nor_function_is_refused():
         str(error.value)
         == "ramp must be a name (constant, cubic, linear, phases) or a function of the step, got 0.9"
     )
+
+
+@pytest.mark.parametrize(
+    ("method", "ramp"),
+    [
+        ("st3", Cubic(0.9, 50, 800)),  # epochs 5 to 80 of 160
+        ("gmp", Cubic(0.9, 50, 800)),
+        ("probmask", Cubic(0.9, 256, 960)),  # 0.16 to 0.6 of the run
+        ("dnw", Constant(0.9, 0, 800)),
+        ("acdc", Phases(0.9, 160, 1360, rounds=7, rest=2)),
+    ],
+)
+def test_a_method_has_the_ramp_of_its_authors_if_nothing_is_said(method, ramp):
+    model = nn.Linear(20, 10)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    assert st3.sparsify(model, optimizer, sparsity=0.9, total_steps=1600, method=method).ramp == ramp

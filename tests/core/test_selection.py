@@ -399,7 +399,7 @@ def test_a_threshold_between_neighbouring_floats_is_the_lower_one():
 # ---------------------------------------------------------------- the zero counts of the paper's networks
 
 SPARSITIES = (0.80, 0.90, 0.95, 0.965, 0.98, 0.99)
-ZEROS = {  # methods.md 9.2: weights, and zeros at each of these sparsities
+ZEROS = {  # floor((n - 1) s) + 1: weights, and zeros at each of these sparsities
     "resnet20": (270_896, (216_717, 243_806, 257_351, 261_414, 265_478, 268_187)),
     "vgg11_st3": (371_648, (297_318, 334_483, 353_065, 358_640, 364_215, 367_931)),
     "wrn34x2": (1_862_576, (1_490_061, 1_676_318, 1_769_447, 1_797_385, 1_825_324, 1_843_950)),
