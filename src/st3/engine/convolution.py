@@ -94,6 +94,7 @@ class Convolution:
             blocks=binding.keep(lists.blocks),
             groups=binding.keep(lists.groups),
             group_count=len(bounds) - 1,
+            by_place=self.threads > 1 and len(cuts) > 1 and self.bytes(config) <= SECOND_CACHE,
             **self.shared(binding, cuts),
         )
 
@@ -119,6 +120,7 @@ class Convolution:
             block_count=len(packed.blocks) - 1,
             bounds=binding.keep(np.array(bounds, np.int32)),
             group_count=len(bounds) - 1,
+            by_place=self.threads > 1 and len(cuts) > 1 and self.bytes(config) <= SECOND_CACHE,
             **self.shared(binding, cuts),
         )
 
@@ -203,13 +205,16 @@ class Convolution:
         if self.threads > 1:
             parts = max(parts, -(-4 * self.threads // jobs))
         if jobs > 1:
-            bytes = 8 * len(self.nonzeros.weight) if config.is_sparse else 4 * self.weight.size
-            parts = max(parts, -(-bytes // SECOND_CACHE))
+            parts = max(parts, -(-self.bytes(config) // SECOND_CACHE))
         parts = max(parts, -(-outputs // config.outputs_per_group))
         parts = max(1, min(parts, outputs // 4))
         bundle = cuts[0].variant.outputs
         edges = [round(outputs * i / parts / bundle) * bundle for i in range(parts)]
         return sorted({*edges, outputs})
+
+    def bytes(self, config: Config) -> int:
+        """Return how many bytes of weights a kernel reads."""
+        return 8 * len(self.nonzeros.weight) if config.is_sparse else 4 * self.weight.size
 
     def scratch(self, config: Config) -> int:
         """Return how many floats of partial sums wait between blocks."""

@@ -53,7 +53,7 @@ class Sparse(Structure):
         (Finish, "finish"),
         (c_void_p, "items outputs lengths blocks groups tiles"),
         (c_int64, "in_image out_image out_plane in_row out_row mask_row in_column lowest"),
-        (c_int32, "group_count tile_count images unused"),
+        (c_int32, "group_count tile_count images by_place"),
     )
 
 
@@ -63,7 +63,7 @@ class Dense(Structure):
         (Finish, "finish"),
         (c_void_p, "weights starts taps blocks bounds tiles"),
         (c_int64, "in_image out_image out_plane in_row out_row mask_row in_column"),
-        (c_int32, "block_count group_count tile_count images"),
+        (c_int32, "block_count group_count tile_count images by_place unused"),
     )
 
 

@@ -52,7 +52,7 @@ typedef struct {
     int64_t in_row, out_row, mask_row;
     int64_t in_column;  // for the kernels whose column step is not fixed
     int64_t lowest;     // bytes from a tile's first pixel to where places count from
-    int32_t group_count, tile_count, images, unused;
+    int32_t group_count, tile_count, images, by_place;
 } Sparse;
 
 typedef struct {
@@ -68,7 +68,7 @@ typedef struct {
     const Tile* tiles;
     int64_t in_image, out_image, out_plane;
     int64_t in_row, out_row, mask_row, in_column;
-    int32_t block_count, group_count, tile_count, images;
+    int32_t block_count, group_count, tile_count, images, by_place, unused;
 } Dense;
 
 // Each channel by itself, 3x3, every step-th row and column.

@@ -15,7 +15,7 @@ typedef struct {
     Pool* pool;
     float* scratch;
     pthread_t thread;
-    char apart[64];
+    _Alignas(64) _Atomic int32_t next;  // of the tasks that are this worker's: the one to take
 } Worker;
 
 struct Pool {
@@ -29,7 +29,6 @@ struct Pool {
     pthread_cond_t wake;
     int32_t sleeping;
     _Alignas(64) _Atomic uint32_t generation;  // of plans
-    _Alignas(64) _Atomic int32_t next;         // the task to take
     _Alignas(64) _Atomic int32_t arrived;      // at the end of the step
     _Alignas(64) _Atomic uint32_t step;        // steps ended since the pool began
 };
@@ -56,12 +55,26 @@ static inline void relax(void) {
 #endif
 }
 
-static void work(Pool* pool, float* scratch) {
+// Every thread has a range of tasks; who is done takes from the others' ranges. Steps number their tasks by place where
+// they can: a thread then reads what it wrote itself a step before, not what lies in another processor's cache.
+static void take_tasks(Pool* pool, int32_t self, const Step* step, Run run, const Place* place) {
+    int32_t threads = pool->threads;
+    for (int32_t i = 0; i < threads; i++) {
+        int32_t owner = (self + i) % threads;
+        int32_t first = (int64_t)step->tasks * owner / threads, end = (int64_t)step->tasks * (owner + 1) / threads;
+        int32_t some = (end - first) / 8, t;  // at once: small tasks cost less than to take them
+        if (some < 1) some = 1;
+        while ((t = first + atomic_fetch_add_explicit(&pool->workers[owner].next, some, memory_order_relaxed)) < end)
+            for (int32_t stop = t + some < end ? t + some : end; t < stop; t++) run(step->arguments, t, place);
+    }
+}
+
+static void work(Pool* pool, int32_t self) {
     // Taken over now: when the last step ends, the caller may begin the next plan before this thread has looked again.
     const Step* steps = pool->steps;
     const Kernels* kernels = pool->kernels;
     const int32_t count = pool->count;
-    Place place = {pool->slots, scratch};
+    Place place = {pool->slots, pool->workers[self].scratch};
     for (int32_t s = 0; s < count; s++) {
         const Step* step = steps + s;
         Run run = kernels->run[step->kind];
@@ -70,15 +83,11 @@ static void work(Pool* pool, float* scratch) {
             continue;
         }
         uint32_t now = atomic_load_explicit(&pool->step, memory_order_acquire);
-        int32_t some = step->tasks / (pool->threads * 8);  // at once: small tasks cost less than to take them
-        if (some < 1) some = 1;
-        int32_t t;
-        while ((t = atomic_fetch_add_explicit(&pool->next, some, memory_order_relaxed)) < step->tasks)
-            for (int32_t end = t + some < step->tasks ? t + some : step->tasks; t < end; t++)
-                run(step->arguments, t, &place);
+        take_tasks(pool, self, step, run, &place);
         if (atomic_fetch_add_explicit(&pool->arrived, 1, memory_order_acq_rel) == pool->threads - 1) {
             atomic_store_explicit(&pool->arrived, 0, memory_order_relaxed);
-            atomic_store_explicit(&pool->next, 0, memory_order_relaxed);
+            for (int32_t i = 0; i < pool->threads; i++)
+                atomic_store_explicit(&pool->workers[i].next, 0, memory_order_relaxed);
             atomic_store_explicit(&pool->step, now + 1, memory_order_release);
         } else {
             // More threads than free processors: after a while, let the others run.
@@ -106,7 +115,7 @@ static void* worker_main(void* argument) {
         }
         seen++;
         if (pool->stopping) return 0;
-        work(pool, worker->scratch);
+        work(pool, worker - pool->workers);
     }
 }
 
@@ -123,9 +132,10 @@ Pool* st3_pool_new(int32_t threads, int64_t scratch_floats) {
     *pool = (Pool){.threads = 0};
     pthread_mutex_init(&pool->lock, 0);
     pthread_cond_init(&pool->wake, 0);
-    pool->workers = calloc(threads, sizeof(Worker));
+    pool->workers = aligned_alloc(64, threads * sizeof(Worker));
     int64_t bytes = scratch_floats * 4 + 64;
     int failed = !pool->workers;
+    if (!failed) memset(pool->workers, 0, threads * sizeof(Worker));
     for (int32_t i = 0; i < threads && !failed; i++) {
         Worker* worker = pool->workers + i;
         worker->pool = pool;
@@ -159,7 +169,7 @@ void st3_pool_run(Pool* pool, const Kernels* kernels, const Step* steps, int32_t
     pool->count = count;
     pool->slots = slots;
     if (pool->threads > 1) start_generation(pool);
-    work(pool, pool->workers[0].scratch);
+    work(pool, 0);
 }
 
 double st3_pool_time(Pool* pool, const Kernels* kernels, const Step* steps, int32_t count, float* const* slots,

@@ -149,11 +149,18 @@ ALWAYS void sparse_group(const Sparse* s, int32_t group, int32_t image, const Ti
         sparse_kernels[tile->kernel](s, s->blocks + b, tile, in, out, residual, scratch);
 }
 
-// Tasks: for each group of outputs, for each image, its tiles.
+// Tasks: for each group of outputs, for each image, its tiles; or, `by_place`, the groups of outputs of each tile.
 static void run_sparse(const void* arguments, int32_t task, const Place* place) {
     const Sparse* s = arguments;
-    int32_t tile = task % s->tile_count, rest = task / s->tile_count;
-    sparse_group(s, rest / s->images, rest % s->images, s->tiles + tile, place->scratch);
+    if (s->by_place) {
+        int32_t rest = task / s->group_count;
+        sparse_group(s, task % s->group_count, rest / s->tile_count, s->tiles + rest % s->tile_count,
+                     place->scratch);
+    } else {
+        int32_t rest = task / s->tile_count;
+        sparse_group(s, rest / s->images, rest % s->images, s->tiles + task % s->tile_count,
+                     place->scratch);
+    }
 }
 
 // Tasks: for each image, its tiles.
