@@ -1,6 +1,7 @@
 """Every kernel agrees with torch: random steps of all kinds, shapes and instruction sets."""
 
 from dataclasses import replace
+from unittest.mock import patch
 
 import numpy as np
 import pytest
@@ -8,7 +9,7 @@ import torch
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from st3.engine import native
+from st3.engine import guesses, native
 from st3.engine.batches import part_of
 from st3.engine.dense import DenseExecution
 from st3.engine.execution import Execution
@@ -119,19 +120,48 @@ def test_a_convolution_of_any_shape_agrees_with_torch(made, isa, threads):
     assert_right(program([conv], {"x": shape}, ("conv",)), isa, threads)
 
 
-@settings(max_examples=15)
-@given(made=convolutions(), isa=isas)
-def test_every_alternative_of_a_convolution_agrees_with_torch(made, isa):
-    conv, shape = made
+def assert_every_alternative_is_right(conv: Conv, shape: tuple[int, ...], isa: str) -> set[str]:
+    """Compare the best and the last guesses of every kind of kernel with torch; return the kinds."""
     whole = program([conv], {"x": shape}, ("conv",))
     runtime = Execution(whole, isa=isa)
     x = torch.randn(shape)
     want = interpret(whole, x)[0]
     number = next(i for i, operation in enumerate(runtime.operations) if operation.tune)
-    for alternative in runtime.alternatives[number][:12] + runtime.alternatives[number][-1:]:
-        runtime.structures[number] = runtime.steps(alternative.make(runtime.binding()))
-        runtime.segments = runtime.cut()
-        torch.testing.assert_close(runtime.run(x)[0], want, rtol=1e-4, atol=2e-4, msg=alternative.label)
+    kinds = {alternative.kernel for alternative in runtime.alternatives[number]}
+    for kind in kinds:
+        some = [each for each in runtime.alternatives[number] if each.kernel == kind]
+        for alternative in some if len(some) < 12 else some[:9] + some[-2:]:
+            runtime.structures[number] = runtime.steps(alternative.make(runtime.binding()))
+            runtime.segments = runtime.cut()
+            torch.testing.assert_close(runtime.run(x)[0], want, rtol=1e-4, atol=2e-4, msg=alternative.label)
+    return kinds
+
+
+@settings(max_examples=15)
+@given(made=convolutions(), isa=isas, cache=st.sampled_from([64, 28 * 1024]))
+def test_every_alternative_of_a_convolution_agrees_with_torch(made, isa, cache):
+    conv, shape = made
+    with patch.object(guesses, "INPUTS", cache):  # a small one cuts the channels of dense kernels into blocks
+        kinds = assert_every_alternative_is_right(conv, shape, isa)
+    assert ("dense" in kinds) == (conv.groups == 1)
+
+
+@settings(max_examples=15)
+@given(
+    channels=st.integers(1, 40), size=st.tuples(st.integers(3, 40), st.integers(3, 40)), stride=st.integers(1, 2),
+    padding=st.tuples(st.integers(0, 2), st.integers(0, 2)), batch=st.sampled_from([1, 2, 16]), act=activations,
+    isa=isas,
+)  # fmt: skip
+def test_every_alternative_of_a_depthwise_convolution_agrees_with_torch(
+    channels, size, stride, padding, batch, act, isa
+):
+    conv = Conv(
+        name="conv", sources=("x",), target="conv", weight=sparse((channels, 1, 3, 3), 0.9, 1),
+        bias=sparse((channels,), 1.0, 2), stride=(stride, stride), padding=padding, dilation=(1, 1), groups=channels,
+        activation=act,
+    )  # fmt: skip
+    kinds = assert_every_alternative_is_right(conv, (batch, channels, *size), isa)
+    assert kinds == ({"sparse", "depthwise"} if channels > 1 else {"sparse", "dense", "depthwise"})
 
 
 @settings(max_examples=30)
