@@ -174,6 +174,12 @@ def test_a_call_with_other_arguments(fast):
     form = "TinyNet was compiled for arguments of the form (...), got "
     assert refusal(fast, PICTURES, PICTURES) == form + "(..., ...)"
     assert refusal(fast, x=PICTURES) == form + "(x=...)"
+    assert refusal(fast, [PICTURES]) == form + "([...])"
+    assert refusal(fast, {"x": (PICTURES,)}) == form + "({'x': (...,)})"
+    assert (
+        refusal(fast, None, kind=TypeError)
+        == "the input is None; the model was compiled for a tensor of 2x2x4x4"
+    )
 
 
 def test_a_call_with_a_shape_that_the_model_refuses(fast):

@@ -71,9 +71,11 @@ def arguments(example: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
 def check_input(leaves: Sequence[Any], expected: Sequence[Any] | None = None) -> None:
     """Raise if a tensor cannot be computed with, or differs from the expected one in more than sizes."""
     for number, leaf in enumerate(leaves):
+        what = "the input" if len(leaves) == 1 else f"input {number}"
+        if expected is not None and isinstance(leaf, Tensor) != isinstance(expected[number], Tensor):
+            raise TypeError(f"{what} is {_kind(leaf)}; the model was compiled for {_kind(expected[number])}")
         if not isinstance(leaf, Tensor):
             continue
-        what = "the input" if len(leaves) == 1 else f"input {number}"
         if leaf.device.type != "cpu":
             raise ValueError(f"{what} is on {leaf.device}; the engine runs on the CPU: use x.cpu()")
         like = expected[number] if expected is not None else None
@@ -83,6 +85,10 @@ def check_input(leaves: Sequence[Any], expected: Sequence[Any] | None = None) ->
             raise ValueError(f"{what} is {leaf.dtype}; the engine computes in float32: use x.float()")
         if leaf.numel() == 0:
             raise ValueError(f"{what} of shape {describe(leaf)} is empty")
+
+
+def _kind(leaf: Any) -> str:
+    return f"a tensor of {describe(leaf)}" if isinstance(leaf, Tensor) else repr(leaf)
 
 
 def _check_alike(what: str, leaf: Tensor, like: Tensor) -> None:

@@ -59,6 +59,7 @@ class Compiled:
         self._model = _own(model)
         self._threads, self._tune = threads, tune
         self._example, self._spec = tree_flatten((args, kwargs))
+        self._is_plain = self._spec == tree_flatten((tuple(self._example), {}))[1]
         check_input(self._example)
         self._ready: OrderedDict[Any, _Ready] = OrderedDict()
         self._lock = Lock()  # of what is ready; each program has one of its own
@@ -66,8 +67,8 @@ class Compiled:
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Return what the model returns, in the same structure, without gradients."""
-        leaves, spec = tree_flatten((args, kwargs))
-        if spec != self._spec:
+        leaves, spec = self._flat(args, kwargs)
+        if spec is not self._spec and spec != self._spec:
             raise ValueError(
                 f"{self._name} was compiled for arguments of the form {_form(self._spec)}, got {_form(spec)}"
             )
@@ -75,6 +76,13 @@ class Compiled:
         with self._lock:
             ready = self._last = self._for(leaves, spec)
         return ready(leaves)
+
+    def _flat(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[list[Any], TreeSpec]:
+        """Flatten the arguments; the usual call, tensors one after the other, without the time that trees take."""
+        if self._is_plain and not kwargs and len(args) == len(self._example):
+            if all(isinstance(each, Tensor) for each in args):
+                return list(args), self._spec
+        return tree_flatten((args, kwargs))
 
     def report(self) -> str:
         """Return a table of the steps of the shape that was used last: kernels, times, zeros, what runs in torch."""
@@ -114,6 +122,7 @@ class _Ready:
 
     def __init__(self, translated: Translated, executor: Executor, leaves: list[Any]) -> None:
         self.executor, self.out_spec, self.leaves = executor, translated.out_spec, translated.leaves
+        self.is_single = self.out_spec.is_leaf()
         self.lock = Lock()
         self.shapes = ", ".join(describe(leaf) for leaf in leaves if isinstance(leaf, Tensor))
 
@@ -128,7 +137,7 @@ class _Ready:
             if isinstance(answer, Tensor):
                 answers[place] = answer.clone() if answer.untyped_storage().data_ptr() in taken else answer
                 taken.add(answers[place].untyped_storage().data_ptr())
-        return tree_unflatten(answers, self.out_spec)
+        return answers[0] if self.is_single else tree_unflatten(answers, self.out_spec)
 
 
 def _answer(leaf: Any, made: dict[str, Tensor]) -> Any:
@@ -173,6 +182,16 @@ def _check_runs(model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any])
 
 def _form(spec: TreeSpec) -> str:
     """Return a structure of arguments in a few words."""
-    args, kwargs = tree_unflatten(list(range(spec.num_leaves)), spec)
-    words = [*("..." for _ in args), *(f"{name}=..." for name in kwargs)]
+    args, kwargs = tree_unflatten([...] * spec.num_leaves, spec)
+    words = [_words(each) for each in args] + [f"{name}={_words(each)}" for name, each in kwargs.items()]
     return f"({', '.join(words)})"
+
+
+def _words(structure: Any) -> str:
+    match structure:
+        case list() | tuple():
+            inside = ", ".join(map(_words, structure))
+            return f"[{inside}]" if isinstance(structure, list) else f"({inside},)"
+        case dict():
+            return "{" + ", ".join(f"{key!r}: {_words(each)}" for key, each in structure.items()) + "}"
+    return "..." if structure is ... else type(structure).__name__
