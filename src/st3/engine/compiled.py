@@ -79,9 +79,9 @@ class Compiled:
 
     def _flat(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[list[Any], TreeSpec]:
         """Flatten the arguments; the usual call, tensors one after the other, without the time that trees take."""
-        if self._is_plain and not kwargs and len(args) == len(self._example):
-            if all(isinstance(each, Tensor) for each in args):
-                return list(args), self._spec
+        usual = self._is_plain and not kwargs and len(args) == len(self._example)
+        if usual and all(isinstance(each, Tensor) for each in args):
+            return list(args), self._spec
         return tree_flatten((args, kwargs))
 
     def report(self) -> str:
