@@ -5,7 +5,7 @@ from ctypes import Structure
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from .planner import Binding
+from .planned import Binding
 
 
 @dataclass(frozen=True)

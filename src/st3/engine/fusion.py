@@ -10,7 +10,8 @@ from .config import Alternative, Config
 from .convolution import Convolution
 from .guesses import dense_cost, dense_guesses, sparse_configs, sparse_cost, sparse_guesses
 from .layout import NO_BORDER, Field, border_copies, gather_index
-from .planner import Binding
+from .planned import Binding, Make
+from .structures import scratch, structure
 
 GROUPS = (8, 16, 32, 64, 128, 256)  # channels at a time
 MIDDLE = 1024 * 1024  # bytes that may lie between the two
@@ -86,7 +87,7 @@ class Chain:
         return self.sums(config, after) + config.outputs_per_group * self.planes
 
     def sums(self, config: Config, after: Config | None) -> int:
-        largest = self.first.scratch(config)
+        largest = scratch(self.first, config)
         return -(-largest // 1024) * 1024
 
     def maker(self, config: Config, after: Config | None) -> "Maker":
@@ -107,7 +108,7 @@ class Maker:
         outputs = len(first.weight)
         step = config.outputs_per_group
         bounds = [*range(0, outputs, step), outputs]
-        begin, _ = first.make(binding, config, bounds)
+        begin, _ = structure(first, binding, config, bounds)
         end, _ = chain.second.make_for(binding, self.after, bounds)
         halo = move = None
         if moved is not middle:
@@ -154,15 +155,14 @@ class Maker:
 class Pooling:
     """A pooling as the second part of a chain."""
 
-    make: object
+    make: Make
     signature: str
 
     def own_config(self) -> tuple[None, float]:
         return None, 0.0
 
     def make_for(self, binding: Binding, config: Config | None, bounds: list[int]) -> tuple[Structure, int]:
-        made: tuple[Structure, int] = self.make(binding)  # type: ignore[operator]
-        return made
+        return self.make(binding)
 
 
 @dataclass(frozen=True, eq=False)
@@ -191,9 +191,9 @@ class Tilewise:
             if first.cuts(config)[0].variant.outputs != second.cuts(after)[0].variant.outputs:
                 continue
             label = f"sparse tilewise {tuple(config)} {tuple(after)}"
-            scratch = max(first.scratch(config), second.scratch(after))
+            floats = max(scratch(first, config), scratch(second, after))
             found.append(
-                Alternative(label, cost + cost_after, self.maker(first, config, second, after), scratch)
+                Alternative(label, cost + cost_after, self.maker(first, config, second, after), floats)
             )
         apart = self.apart()
         return sorted(found[:6], key=lambda each: each.cost) + apart
@@ -228,7 +228,7 @@ class PairMaker:
             outputs = len(part.weight)
             size = config.outputs_per_group
             bounds = [*range(0, outputs, size), outputs]
-            made, _ = part.make(binding, config, bounds)
+            made, _ = structure(part, binding, config, bounds)
             parts.append(binding.hold(made))
         tiles = len(self.first.cuts(self.config))
         return [(native.Tilewise(first=parts[0], second=parts[1]), tiles * self.first.target.field.groups)]

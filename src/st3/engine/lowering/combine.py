@@ -3,9 +3,9 @@
 from ctypes import Structure
 
 from .. import native
-from ..convolution import clamp
 from ..planned import Binding, Operation
 from ..program import Activation, Floats, Step
+from ..structures import clamp
 from ..values import Laid
 
 __all__ = ["combine"]

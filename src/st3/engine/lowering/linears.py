@@ -5,11 +5,12 @@ from ctypes import Structure
 import numpy as np
 
 from .. import native
-from ..convolution import Convolution, clamp
+from ..convolution import Convolution
 from ..packing import slices
 from ..planned import Binding, Operation
 from ..planner import Planner
 from ..program import Linear
+from ..structures import clamp
 from .dispatch import in_torch, lower
 from .operands import reads_of
 
