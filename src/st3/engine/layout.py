@@ -162,7 +162,7 @@ class Field:
 
 
 def border_copies(field: Field) -> tuple[Ints, Ints]:
-    """Return the vectors of the border as (to, from, shuffle), and the shuffles as lane indices with masks."""
+    """Return the border as (to, from, shuffle), sorted by shuffle; and the shuffles as lane indices with masks."""
     border, grid = field.border, field.geometry.grid
     high, wide, lanes = field.geometry.height, field.geometry.width, field.lanes
     lane = np.arange(lanes)
@@ -181,6 +181,7 @@ def border_copies(field: Field) -> tuple[Ints, Ints]:
             )
             at = field.origin + y * field.pitch + x * lanes
             entries.append((at, field.origin + y % high * field.pitch + x % wide * lanes, number[0]))
+    entries.sort(key=lambda each: each[2])
     table = np.array([each[1] for each in shuffles.values()], dtype=np.int32).reshape(-1)
     return np.array(entries, dtype=np.int32).reshape(-1), table
 

@@ -6,6 +6,10 @@
 #include "depthwise.h"
 #include "moves.h"
 
+static float* window_out(const Chain* c, int32_t image, int32_t channel) {
+    return c->window->out + ((int64_t)image * c->bounds[c->group_count] + channel) * c->window->out_plane;
+}
+
 // Tasks: for each group of channels, each image.
 static void run_chain(const void* arguments, int32_t task, const Place* place) {
     const Chain* c = arguments;
@@ -25,25 +29,23 @@ static void run_chain(const void* arguments, int32_t task, const Place* place) {
         d.out_image = 0;
         for (int32_t t = 0; t < d.tile_count; t++) dense_group(&d, group, image, d.tiles + t, place->scratch);
     }
-    for (int32_t p = 0; p < high - low; p++) {
-        if (c->halo) fill_border(c->halo, middle + p * c->plane);
-        if (c->move) move_plane(c->move, middle + p * c->plane, moved + p * c->moved_plane, c->move->index);
-    }
     const float* in = moved + c->moved_origin - low * c->moved_plane;
+    Depthwise d = {0};
+    if (c->depthwise) d = *c->depthwise;
+    d.in = in;
+    d.in_image = 0;
+    for (int32_t p = low; p < high; p++) {
+        float* plane = middle + (p - low) * c->plane;
+        if (c->halo) fill_border(c->halo, plane);
+        if (c->move) move_plane(c->move, plane, moved + (p - low) * c->moved_plane, c->move->index);
+        if (c->depthwise) depthwise_plane(&d, image, p);
+        else if (c->window) window_plane(c->window, in + p * c->window->in_plane, window_out(c, image, p));
+    }
     if (c->next) {
         Sparse s = *c->next;
         s.in = in;
         s.in_image = 0;
         for (int32_t t = 0; t < s.tile_count; t++) sparse_group(&s, group, image, s.tiles + t, place->scratch);
-    } else if (c->depthwise) {
-        Depthwise d = *c->depthwise;
-        d.in = in;
-        d.in_image = 0;
-        for (int32_t p = low; p < high; p++) depthwise_plane(&d, image, p);
-    } else {
-        const Window* w = c->window;
-        for (int32_t p = low; p < high; p++)
-            window_plane(w, in + p * w->in_plane, w->out + ((int64_t)image * c->bounds[c->group_count] + p) * w->out_plane);
     }
 }
 

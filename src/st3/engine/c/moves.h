@@ -6,10 +6,15 @@
 
 static void fill_border(const Halo* h, float* plane) {
     const int32_t* entry = h->entries;
+    int32_t last = -1;
+    ivec index = {0}, mask = {0};
     for (int32_t i = 0; i < h->entry_count; i++, entry += 3) {
-        const int32_t* shuffle = h->shuffles + (int64_t)entry[2] * 2 * LANES;
-        vec moved = permute(load(plane + entry[1]), *(const ivec*)shuffle);
-        store(plane + entry[0], keep(moved, *(const ivec*)(shuffle + LANES)));
+        if (entry[2] != last) {  // they are sorted
+            last = entry[2];
+            index = *(const ivec*)(h->shuffles + (int64_t)last * 2 * LANES);
+            mask = *(const ivec*)(h->shuffles + ((int64_t)last * 2 + 1) * LANES);
+        }
+        store(plane + entry[0], keep(permute(load(plane + entry[1]), index), mask));
     }
 }
 
