@@ -71,9 +71,9 @@ ALWAYS void sparse_tile(const Sparse* s, const Block* block, const Tile* tile, c
                 UNROLL for (int v = 0; v < vectors; v++) sums[k * vectors + v] = load(from + v * LANES);
             }
         }
-        if (block->last) {
+        if (block->last && i + 1 < block->bundles) {  // what the next bundle will write and add
             UNROLL for (int k = 0; k < outputs; k++) {
-                int64_t o = output[k] < 0 ? 0 : output[k];
+                int64_t o = output[outputs + k] < 0 ? 0 : output[outputs + k];
                 UNROLL for (int r = 0; r < rows; r++) UNROLL for (int c = 0; c < columns; c++) {
                     __builtin_prefetch(out + o * s->out_plane + r * s->out_row + c * LANES, 1);
                     if (residual)
