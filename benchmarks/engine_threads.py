@@ -1,0 +1,74 @@
+"""Two threads against one: the engine, and ONNX Runtime beside it, in turns in one process.
+
+ResNet-50 and MobileNetV1 with 90 % zeros (uniform masks, fresh weights, 224x224), one picture and 16. Between
+two contestants there is a pause, so that threads of the one before fall asleep, and a call that does not count.
+benchmarks/processor.py says what two threads of this processor can gain at most.
+"""
+
+import argparse
+import tempfile
+import time
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import torch
+from timing import record
+
+import st3
+from engine import Row, sparse_network
+from st3.engine.compare import PAUSE
+from st3.engine.rivals import Answer, missing, onnx_runtime, write_onnx
+
+RESULTS = Path(__file__).parents[1] / "results" / "benchmarks" / "engine-threads.json"
+CASES = (("resnet50", 1, 20), ("resnet50", 16, 6), ("mobilenet_v1", 1, 40), ("mobilenet_v1", 16, 10))
+SPARSITY = 0.9
+
+
+def contestants(row: Row, folder: Path) -> dict[str, Answer]:
+    model, inputs = sparse_network(row)
+    found: dict[str, Answer] = {}
+    for threads in (1, 2):
+        compiled = st3.engine.compile(model, inputs, threads=threads)
+        found[f"engine {threads}"] = lambda compiled=compiled: [compiled(inputs)]  # type: ignore[misc]
+    if not missing("ONNX Runtime"):
+        path = write_onnx(model, [inputs], folder)
+        for threads in (1, 2):
+            found[f"ONNX Runtime {threads}"] = onnx_runtime(path, [inputs], threads)
+    return found
+
+
+def measure(network: str, batch: int, rounds: int) -> dict[str, Any]:
+    with tempfile.TemporaryDirectory() as folder:
+        answers = contestants(Row("threads", network, SPARSITY, batch=batch), Path(folder))
+        taken: dict[str, list[float]] = {name: [] for name in answers}
+        for _ in range(rounds):
+            for name, answer in answers.items():
+                time.sleep(PAUSE)
+                answer()
+                begin = time.perf_counter()
+                answer()
+                taken[name].append(1e3 * (time.perf_counter() - begin))
+    row: dict[str, Any] = {"row": f"{network}:{SPARSITY:g}:b{batch}", "rounds": rounds}
+    for name in dict.fromkeys(name[:-2] for name in taken):
+        one, two = taken[f"{name} 1"], taken[f"{name} 2"]
+        row[name] = {
+            "one thread ms": {"min": round(min(one), 2), "median": round(median(one), 2)},
+            "two threads ms": {"min": round(min(two), 2), "median": round(median(two), 2)},
+            "gain": {"min": round(min(one) / min(two), 2), "median": round(median(one) / median(two), 2)},
+        }
+    return row
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--output", default=str(RESULTS))
+    given = parser.parse_args()
+    torch.set_num_threads(1)
+    record(given.output, {"sparsity": SPARSITY, "pause seconds": PAUSE}, [measure(*case) for case in CASES])
+
+
+if __name__ == "__main__":
+    main()
