@@ -27,13 +27,14 @@ from timing import record
 from torch import Tensor, nn
 
 from st3.core.patterns import FIRST
-from st3.engine.compare import ENGINE, compare
+from st3.engine.compare import ENGINE, PAUSE, WARM_UP, compare
 from st3.engine.masking import is_depthwise, mask
 from st3.experiments.benchmark import usual_shape
 from st3.models import MODELS
 
 RESULTS = Path(__file__).parents[1] / "results" / "benchmarks" / "engine.json"
 SECONDS = 40.0  # for the rounds of one row
+WARMING = {"pause seconds": PAUSE, "warm-up seconds": WARM_UP}  # before each call that counts
 PAPER = ("resnet50", "mobilenet_v1")
 SPARSITIES = (0.8, 0.9, 0.95, 0.98)
 
@@ -167,7 +168,7 @@ def main() -> None:
     for row in wanted:
         done[row.name] = measure(row, given.rounds)
         ordered = [done[each.name] for each in rows() if each.name in done]
-        record(given.output, {"seconds per row": SECONDS}, ordered, shown=[done[row.name]])
+        record(given.output, {"seconds per row": SECONDS, **WARMING}, ordered, shown=[done[row.name]])
 
 
 if __name__ == "__main__":

@@ -1,13 +1,12 @@
 """Two threads against one: the engine, and ONNX Runtime beside it, in turns in one process.
 
 ResNet-50 and MobileNetV1 with 90 % zeros (uniform masks, fresh weights, 224x224), one picture and 16. Between
-two contestants there is a pause, so that threads of the one before fall asleep, and a call that does not count.
+two contestants there is a pause, so that threads of the one before fall asleep, and calls that do not count.
 benchmarks/processor.py says what two threads of this processor can gain at most.
 """
 
 import argparse
 import tempfile
-import time
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -17,7 +16,7 @@ from timing import record
 
 import st3
 from engine import Row, sparse_network
-from st3.engine.compare import PAUSE
+from st3.engine.compare import PAUSE, WARM_UP, time_call
 from st3.engine.rivals import Answer, missing, onnx_runtime, write_onnx
 
 RESULTS = Path(__file__).parents[1] / "results" / "benchmarks" / "engine-threads.json"
@@ -44,11 +43,7 @@ def measure(network: str, batch: int, rounds: int) -> dict[str, Any]:
         taken: dict[str, list[float]] = {name: [] for name in answers}
         for _ in range(rounds):
             for name, answer in answers.items():
-                time.sleep(PAUSE)
-                answer()
-                begin = time.perf_counter()
-                answer()
-                taken[name].append(1e3 * (time.perf_counter() - begin))
+                taken[name].append(1e3 * time_call(answer))
     row: dict[str, Any] = {"row": f"{network}:{SPARSITY:g}:b{batch}", "rounds": rounds}
     for name in dict.fromkeys(name[:-2] for name in taken):
         one, two = taken[f"{name} 1"], taken[f"{name} 2"]
@@ -67,7 +62,11 @@ def main() -> None:
     parser.add_argument("--output", default=str(RESULTS))
     given = parser.parse_args()
     torch.set_num_threads(1)
-    record(given.output, {"sparsity": SPARSITY, "pause seconds": PAUSE}, [measure(*case) for case in CASES])
+    record(
+        given.output,
+        {"sparsity": SPARSITY, "pause seconds": PAUSE, "warm-up seconds": WARM_UP},
+        [measure(*case) for case in CASES],
+    )
 
 
 if __name__ == "__main__":
