@@ -5,8 +5,8 @@
     kernel    one 1x1 convolution whose inputs fit into the first cache, again and again: with few outputs, and with so
               many that lists and results stream through that cache; beside the dense kernel on the same layer
 
-GFLOP/s count the multiply-adds that are left, on real pixels: lanes outside the picture do not count. Best of all
-rounds.
+GFLOP/s count multiply-adds on real pixels, of the weights that are left; of all weights for the dense kernel. Lanes
+outside the picture do not count. Best of all rounds.
 """
 
 import argparse
@@ -69,7 +69,10 @@ def in_network(network: str, sparsity: float, rounds: int) -> dict[str, Any]:
     execution = Execution(program, 1, tuner)
     tuner.save()
     answer = execution.run(inputs)  # the last step writes there
-    arrays = [((native.Step * len(steps))(*steps), len(steps)) for steps in execution.structures if steps]
+    compiled = [
+        (op, steps) for op, steps in zip(execution.operations, execution.structures, strict=True) if steps
+    ]
+    arrays = [((native.Step * len(steps))(*steps), len(steps)) for _, steps in compiled]
     best = [math.inf] * len(arrays)
     for _ in range(rounds):
         for number, (steps, count) in enumerate(arrays):
@@ -79,7 +82,7 @@ def in_network(network: str, sparsity: float, rounds: int) -> dict[str, Any]:
     del answer
     times: dict[str, float] = defaultdict(float)
     work: dict[str, int] = defaultdict(int)
-    for operation, milliseconds in zip(execution.operations, best, strict=True):
+    for (operation, _), milliseconds in zip(compiled, best, strict=True):
         times[kind_of(operation)] += milliseconds
         work[kind_of(operation)] += flops(operation, program)
     return {

@@ -19,6 +19,20 @@ def test_a_benchmark_explains_itself(program):
     assert "--rounds" in shown.stdout
 
 
+def test_masks_have_the_published_zeros_and_multiply_adds():
+    spec = importlib.util.spec_from_file_location("masks", ROOT / "benchmarks" / "published_masks.py")
+    masks = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(masks)
+    weights, macs = [100, 400, 1000], [90_000, 40_000, 1000]
+    for wanted in (20_000, 60_000):
+        shares = masks.densities(weights, macs, 0.3, wanted)
+        assert sum(share * size for share, size in zip(shares, weights, strict=True)) == pytest.approx(450)
+        assert sum(share * work for share, work in zip(shares, macs, strict=True)) == pytest.approx(wanted)
+        assert max(shares) <= 1
+    with pytest.raises(ValueError, match="no sharing leaves"):
+        masks.densities(weights, macs, 0.3, 131_000)
+
+
 @pytest.fixture
 def own_loop():
     spec = importlib.util.spec_from_file_location("own_loop", ROOT / "examples" / "own_loop.py")

@@ -5,7 +5,7 @@ import json
 import pytest
 
 from st3.engine.config import Alternative
-from st3.engine.tuning import Tuner, cache_file, read
+from st3.engine.tuning import VERSION, Tuner, cache_file, read
 
 WAYS = [Alternative(f"sparse {number}", float(number), lambda binding: [], 0) for number in range(3)]
 
@@ -30,12 +30,12 @@ def test_the_fastest_is_taken_and_remembered_in_the_file(tmp_path):
 
 def test_a_remembered_way_that_is_gone_is_measured_anew(tmp_path):
     file = tmp_path / "tuning.json"
-    file.write_text(json.dumps({"version": 1, "fastest": {"layer": "sparse 7"}}), encoding="utf-8")
+    file.write_text(json.dumps({"version": VERSION, "fastest": {"layer": "sparse 7"}}), encoding="utf-8")
     assert Tuner(file).choose("layer", WAYS, slowest_guess_is_fastest)[0] is WAYS[2]
 
 
 @pytest.mark.parametrize(
-    "content", ["", "{", "[]", '{"version": 0, "fastest": {"a": "b"}}', '{"version": 1}']
+    "content", ["", "{", "[]", '{"version": 0, "fastest": {"a": "b"}}', f'{{"version": {VERSION}}}']
 )
 def test_a_damaged_or_old_file_says_nothing(tmp_path, content):
     file = tmp_path / "tuning.json"

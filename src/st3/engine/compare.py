@@ -24,10 +24,9 @@ ENGINE, TORCH = "st3 engine", "torch"
 AT_MOST = 1e-4  # difference to torch's answer, as a part of its largest number
 LEAST_ROUNDS = 3
 PAUSE = 0.03  # seconds, for the threads of the engine before to fall asleep
-WARM_UP = (
-    0.1  # seconds of calls after it that do not count: a processor that idled begins slowly, and short calls
-)
-# would meet that, long ones not
+# Seconds of calls after it that do not count: a processor that idled begins slowly, which short calls would meet and
+# long ones not.
+WARM_UP = 0.1
 
 
 @dataclass(frozen=True)

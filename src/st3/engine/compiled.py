@@ -86,7 +86,9 @@ class Compiled:
 
     def report(self) -> str:
         """Return a table of the steps of the shape that was used last: kernels, times, zeros, what runs in torch."""
-        return report_text(self._name, self._last.shapes, self._last.executor, self._threads)
+        ready = self._last
+        with ready.lock:  # steps are timed where calls compute
+            return report_text(self._name, ready.shapes, ready.executor, self._threads)
 
     @property
     def program(self) -> Program:

@@ -16,6 +16,7 @@ class Alternative:
     cost: float
     make: Callable[[Binding], list[tuple[Structure, int]]]
     scratch: int
+    then: str = ""  # the kernel of the second step, where two are one
 
     @property
     def kernel(self) -> str:

@@ -69,7 +69,7 @@ class Convolution:
         return each and self.dilation == (1, 1) and self.step in ((1, 1), (2, 2)) and not self.is_flat
 
     def alternatives(self) -> list[Alternative]:
-        """Return the sparse kernels, cheapest guess first, then the dense ones."""
+        """Return the sparse kernels, cheapest guess first, then the dense and the depthwise ones."""
         found = [*sparse_guesses(self), *dense_guesses(self), *depthwise_guesses(self)]
         return [
             Alternative(config.label, cost, self.maker(config), scratch(self, config))

@@ -9,7 +9,8 @@ from . import native
 from .config import Alternative
 from .lowering import lower
 from .memory import Arena, Buffer
-from .planner import Binding, Operation, Planner
+from .planned import Binding, Operation
+from .planner import Planner
 from .program import Program
 from .tuning import Tuner
 from .values import Plain
@@ -74,7 +75,7 @@ class Execution:
             return None
         if operation.tune is not None:
             chosen = self.choose(operation, self.alternatives[number])
-            operation.kernel = chosen.kernel
+            operation.kernel, operation.then = chosen.kernel, chosen.then
             self.picked[operation.name] = chosen.label
             return self.steps(chosen.make(binding))
         assert operation.make is not None

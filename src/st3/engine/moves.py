@@ -107,7 +107,6 @@ class Moves:
                 index=binding.keep(index),
                 vectors=len(index) // self.lanes // parts,
                 planes_per_task=per_task,
-                images=images,
                 planes=planes,
                 parts=parts,
                 fill=fill,
@@ -154,7 +153,6 @@ class Moves:
                 entries=binding.keep(entries),
                 shuffles=binding.keep(shuffles),
                 plane=field.plane,
-                planes=planes,
                 entry_count=len(entries) // 3,
             ), planes
 

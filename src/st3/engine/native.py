@@ -30,7 +30,7 @@ class Item(Structure):
 
 
 class Tile(Structure):
-    _fields_ = fields((c_int32, "in_ out residual mask kernel vectors"))
+    _fields_ = fields((c_int32, "in_ out residual mask kernel"))
 
 
 class Block(Structure):
@@ -43,7 +43,7 @@ class Finish(Structure):
         (c_int64, "residual_image residual_plane residual_row"),
         (c_void_p, "mask"),
         (c_float, "low high"),
-        (c_int32, "function unused"),
+        (c_int32, "function"),
     )
 
 
@@ -63,7 +63,7 @@ class Dense(Structure):
         (Finish, "finish"),
         (c_void_p, "weights starts taps blocks bounds tiles"),
         (c_int64, "in_image out_image out_plane in_row out_row mask_row in_column"),
-        (c_int32, "block_count group_count tile_count images by_place unused"),
+        (c_int32, "block_count group_count tile_count images by_place"),
     )
 
 
@@ -73,7 +73,7 @@ class Depthwise(Structure):
         (Finish, "finish"),
         (c_void_p, "weights tiles"),
         (c_int64, "in_image in_plane out_image out_plane in_row out_row mask_row first_tap"),
-        (c_int32, "channels channels_per_task tile_count images"),
+        (c_int32, "channels channels_per_task tile_count"),
     )
 
 
@@ -81,7 +81,7 @@ class Halo(Structure):
     _fields_ = fields(
         (c_void_p, "field entries shuffles"),
         (c_int64, "plane"),
-        (c_int32, "planes entry_count"),
+        (c_int32, "entry_count"),
     )
 
 
@@ -90,7 +90,7 @@ class Move(Structure):
         (c_void_p, "in_ out index"),
         (c_int64, "in_image in_plane out_image out_plane vectors last_lanes index_image in_part out_part"),
         (c_float, "fill"),
-        (c_int32, "in_slot out_slot images parts planes planes_per_task unused"),
+        (c_int32, "in_slot out_slot parts planes planes_per_task"),
     )
 
 
@@ -106,7 +106,7 @@ class Window(Structure):
     _fields_ = fields(
         (c_void_p, "in_ out taps scale mask"),
         (c_int64, "in_plane out_plane in_row in_column out_row"),
-        (c_int32, "planes tap_count height width"),
+        (c_int32, "tap_count height width"),
     )
 
 
@@ -115,7 +115,7 @@ class Average(Structure):
         (c_void_p, "in_ out"),
         (c_int64, "in_image in_plane in_row"),
         (c_float, "scale"),
-        (c_int32, "images image_lanes channels height width last_images"),
+        (c_int32, "image_lanes channels height width"),
     )
 
 
@@ -124,7 +124,7 @@ class Combine(Structure):
         (c_void_p, "in_ out scale shift"),
         (Finish, "finish"),
         (c_int64, "in_image in_plane in_row out_image out_plane out_row"),
-        (c_int32, "images channels height width"),
+        (c_int32, "channels height width"),
     )
 
 
@@ -164,7 +164,7 @@ FUNCTIONS = ("", "gelu", "gelu_tanh", "silu", "hardswish", "hardsigmoid", "sigmo
 class KernelTable(Structure):
     _fields_ = fields(
         (c_char_p, "name"),
-        (c_int32, "lanes accumulators variant_count unused"),
+        (c_int32, "lanes variant_count"),
         (POINTER(c_int32), "variants"),
         (c_void_p * len(KINDS), "run"),
     )
@@ -191,7 +191,6 @@ class Kernels:
         self.library, self.table = library, table
         self.name: str = table.contents.name.decode()
         self.lanes: int = table.contents.lanes
-        self.accumulators: int = table.contents.accumulators
         numbers = table.contents.variants[: 5 * table.contents.variant_count]
         rows = [numbers[i : i + 5] for i in range(0, len(numbers), 5)]
         self.variants: dict[str, list[Variant]] = {"sparse": [], "dense": [], "depthwise": []}

@@ -39,7 +39,6 @@ class Packed:
     lengths: Array
     blocks: Array
     groups: Array
-    largest_group: int
 
 
 def tap_bytes(field: Field, channel: Ints, dy: Ints, dx: Ints) -> Ints:
@@ -120,7 +119,6 @@ def pack(nonzeros: NonZeros, bundle: int, channels_per_block: int, bounds: list[
         lengths=(np.concatenate(all_lengths).astype(np.int32)),
         blocks=(np.array(heads, BLOCK)),
         groups=(np.arange(len(bounds), dtype=np.int32) * blocks),
-        largest_group=max(high - low for low, high in itertools.pairwise(bounds)),
     )
 
 

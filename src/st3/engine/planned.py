@@ -42,3 +42,4 @@ class Operation:
     torch_target: tuple[Buffer, Shape] | None = None
     step: Step | None = None
     before: Step | None = None  # the step that was fused into this one
+    then: str = ""  # the kernel of `step`, where `kernel` is that of `before`

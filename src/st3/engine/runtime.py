@@ -12,7 +12,7 @@ from . import native
 from .batches import BatchedExecution, part_of
 from .dense import DenseExecution
 from .execution import Execution
-from .planner import Operation
+from .planned import Operation
 from .program import Conv, Linear, Program, Step
 from .reference import interpret
 from .tuning import Tuner, cache_file
@@ -132,19 +132,11 @@ def described(operation: Operation, measured: dict[str, float]) -> dict[str, Cho
         kernel = label.split()[0]
         best[kernel] = min(ms, best.get(kernel, math.inf))
     kernel = operation.kernel
-    own = Choice(step.name, type(step).__name__, kernel if before is None else following(step), best)
+    own = Choice(step.name, type(step).__name__, operation.then if before else kernel, best)
     if before is None:
-        if isinstance(step, Conv) and step.groups > 1 and kernel == "sparse":
-            own = replace(own, kernel=following(step))
         return {step.name: own}
     first = Choice(before.name, type(before).__name__, kernel, best, fused=step.name)
     return {before.name: first, step.name: replace(own, milliseconds={}, fused=before.name)}
-
-
-def following(step: Step) -> str:
-    if not isinstance(step, Conv):
-        return "pool"
-    return "depthwise" if step.groups > 1 and step.weight.shape[1] == 1 else "sparse"
 
 
 def dense_kernel(step: Step) -> str:

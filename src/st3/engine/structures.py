@@ -76,7 +76,7 @@ def depthwise(convolution: "Convolution", binding: Binding, cuts: list[Cut]) -> 
     channels = len(convolution.weight)
     per_task = max(1, min(8, channels * images // (4 * convolution.threads)))
     common = shared(convolution, binding, cuts)
-    del common["in_column"]
+    del common["in_column"], common["images"]
     common["in_row"] = source.pitch
     return native.Depthwise(
         weights=binding.keep(convolution.weight),
@@ -92,9 +92,8 @@ def shared(convolution: "Convolution", binding: Binding, cuts: list[Cut]) -> dic
     """Return the fields that all these structures have in common."""
     source, target, step = convolution.source, convolution.target, convolution.step
     begin, end, flat = source.field, target.field, convolution.is_flat
-    bias = np.zeros(
-        len(convolution.weight) + MOST_OUTPUTS, np.float32
-    )  # a bundle may reach beyond the last output
+    # A bundle may reach beyond the last output.
+    bias = np.zeros(len(convolution.weight) + MOST_OUTPUTS, np.float32)
     if convolution.bias is not None:
         bias[: len(convolution.weight)] = convolution.bias
     return {
@@ -128,7 +127,6 @@ def tiles(convolution: "Convolution", cuts: list[Cut]) -> Array:
                 y * rest.pitch + x * lanes if rest else 0,
                 (y * columns + x) * lanes,
                 variant.number,
-                variant.vectors,
             )
             for y, x, variant in cuts
         ],
@@ -169,12 +167,12 @@ def usual_bounds(convolution: "Convolution", config: Config, cuts: list[Cut]) ->
         parts = max(parts, -(-weight_bytes(convolution, config) // SECOND_CACHE))
     parts = max(1, min(parts, outputs // 4))
     bundle = cuts[0].variant.outputs
-    edges = [round(outputs * i / parts / bundle) * bundle for i in range(parts)]
+    edges = [min(outputs, round(outputs * i / parts / bundle) * bundle) for i in range(parts)]
     return sorted({*edges, outputs})
 
 
 def is_by_place(convolution: "Convolution", config: Config, cuts: list[Cut]) -> bool:
-    """Whether threads share out the tiles; else, or where all weights do not stay in the cache, groups of outputs."""
+    """Whether tasks are numbered tile by tile: where all weights stay in the cache; else group by group."""
     return convolution.threads > 1 and len(cuts) > 1 and weight_bytes(convolution, config) <= SECOND_CACHE
 
 

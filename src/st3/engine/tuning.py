@@ -13,9 +13,9 @@ from pathlib import Path
 
 from .config import Alternative
 
-VERSION = 2  # of the kernels: older measurements say nothing
+VERSION = 3  # of the kernels: older measurements say nothing
 TRIES = 8  # alternatives measured: the best guesses
-FAR = 2.5  # a dense kernel that is guessed to cost more than so many times the best is not tried
+FAR = 2.5  # a dense kernel, or two steps apart, guessed to cost more than so many times the best is not tried
 
 
 class Tuner:

@@ -29,21 +29,17 @@ static void run_chain(const void* arguments, int32_t task, const Place* place) {
         d.out_image = 0;
         for (int32_t t = 0; t < d.tile_count; t++) dense_group(&d, group, image, d.tiles + t, place->scratch);
     }
-    const float* in = moved + c->moved_origin - low * c->moved_plane;
-    Depthwise d = {0};
-    if (c->depthwise) d = *c->depthwise;
-    d.in = in;
-    d.in_image = 0;
     for (int32_t p = low; p < high; p++) {
         float* plane = middle + (p - low) * c->plane;
+        float* in = moved + (p - low) * c->moved_plane;
         if (c->halo) fill_border(c->halo, plane);
-        if (c->move) move_plane(c->move, plane, moved + (p - low) * c->moved_plane, c->move->index);
-        if (c->depthwise) depthwise_plane(&d, image, p);
-        else if (c->window) window_plane(c->window, in + p * c->window->in_plane, window_out(c, image, p));
+        if (c->move) move_plane(c->move, plane, in, c->move->index);
+        if (c->depthwise) depthwise_plane(c->depthwise, in + c->moved_origin, image, p);
+        if (c->window) window_plane(c->window, in + c->moved_origin, window_out(c, image, p));
     }
     if (c->next) {
         Sparse s = *c->next;
-        s.in = in;
+        s.in = moved + c->moved_origin - low * c->moved_plane;
         s.in_image = 0;
         for (int32_t t = 0; t < s.tile_count; t++) sparse_group(&s, group, image, s.tiles + t, place->scratch);
     }

@@ -105,18 +105,11 @@ ALWAYS void dense_group(const Dense* d, int32_t group, int32_t image, const Tile
         dense_kernels[tile->kernel](d, group, block, tile, in, out, residual, scratch);
 }
 
-// Tasks: for each group of outputs, for each image, its tiles; or, `by_place`, the groups of outputs of each tile.
+// Tasks: parts.
 static void run_dense(const void* arguments, int32_t task, const Place* place) {
     const Dense* d = arguments;
-    if (d->by_place) {
-        int32_t rest = task / d->group_count;
-        dense_group(d, task % d->group_count, rest / d->tile_count, d->tiles + rest % d->tile_count,
-                     place->scratch);
-    } else {
-        int32_t rest = task / d->tile_count;
-        dense_group(d, rest / d->images, rest % d->images, d->tiles + task % d->tile_count,
-                     place->scratch);
-    }
+    Part part = part_of(task, d->group_count, d->images, d->tile_count, d->by_place);
+    dense_group(d, part.group, part.image, d->tiles + part.tile, place->scratch);
 }
 
 #endif

@@ -51,9 +51,9 @@ static const DepthwiseKernel depthwise_kernels[] = {
 #endif
 };
 
-// One channel of one image, tile by tile.
-ALWAYS void depthwise_plane(const Depthwise* d, int32_t image, int32_t channel) {
-    const float* in = d->in + image * d->in_image + channel * d->in_plane - d->first_tap;
+// One channel of one image, tile by tile; `in` is that channel's first pixel.
+ALWAYS void depthwise_plane(const Depthwise* d, const float* in, int32_t image, int32_t channel) {
+    in -= d->first_tap;
     float* out = d->out + image * d->out_image + channel * d->out_plane;
     const float* residual = d->finish.residual;
     if (residual) residual += image * d->finish.residual_image + channel * d->finish.residual_plane;
@@ -69,7 +69,9 @@ static void run_depthwise(const void* arguments, int32_t task, const Place* plac
     int32_t ranges = (d->channels + d->channels_per_task - 1) / d->channels_per_task;
     int32_t first = task % ranges * d->channels_per_task, end = first + d->channels_per_task;
     if (end > d->channels) end = d->channels;
-    for (int32_t channel = first; channel < end; channel++) depthwise_plane(d, task / ranges, channel);
+    const float* in = d->in + task / ranges * d->in_image;
+    for (int32_t channel = first; channel < end; channel++)
+        depthwise_plane(d, in + channel * d->in_plane, task / ranges, channel);
 }
 
 #endif

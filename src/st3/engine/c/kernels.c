@@ -30,7 +30,6 @@ static const int32_t sizes[] = {
 const Kernels JOIN(st3_kernels_, ISA) = {
     .name = TEXT(ISA),
     .lanes = LANES,
-    .accumulators = ACCUMULATORS,
     .variant_count = sizeof sizes / sizeof *sizes / 5,
     .variants = sizes,
     .run = {[SPARSE] = run_sparse, [DENSE] = run_dense, [HALO] = run_halo, [MOVE] = run_move,

@@ -114,10 +114,4 @@ ALWAYS vec pick(vec v, const int which) {
 }
 #endif
 
-ALWAYS float sum(vec v) {
-    float total = 0;
-    for (int l = 0; l < LANES; l++) total += v[l];
-    return total;
-}
-
 #endif

@@ -84,14 +84,13 @@ static void run_average(const void* arguments, int32_t task, const Place* place)
     (void)place;
     const Average* a = arguments;
     int32_t lanes = LANES / a->image_lanes;  // of one image
-    int32_t present = task + 1 < a->images ? a->image_lanes : a->last_images;
     float* out = a->out + (int64_t)task * a->image_lanes * a->channels;
     for (int32_t c = 0; c < a->channels; c++) {
         const float* from = a->in + task * a->in_image + c * a->in_plane;
         vec total = {0};
         for (int32_t y = 0; y < a->height; y++)
             for (int32_t x = 0; x < a->width; x++) total += load(from + y * a->in_row + x * LANES);
-        for (int32_t n = 0; n < present; n++) {
+        for (int32_t n = 0; n < a->image_lanes; n++) {
             float mean = 0;
             for (int32_t l = 0; l < lanes; l++) mean += total[n * lanes + l];
             out[(int64_t)n * a->channels + c] = mean * a->scale;

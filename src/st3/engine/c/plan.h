@@ -18,7 +18,7 @@ typedef struct {
 
 // A rectangle of vectors of one plane, and the kernel for its size.
 typedef struct {
-    int32_t in, out, residual, mask, kernel, vectors;
+    int32_t in, out, residual, mask, kernel;
 } Tile;
 
 // The weights of a range of outputs whose inputs lie in one range of channels.
@@ -34,7 +34,7 @@ typedef struct {
     int64_t residual_image, residual_plane, residual_row;
     const int32_t* mask;  // or NULL
     float low, high;
-    int32_t function, unused;
+    int32_t function;
 } Finish;
 
 typedef struct {
@@ -68,7 +68,7 @@ typedef struct {
     const Tile* tiles;
     int64_t in_image, out_image, out_plane;
     int64_t in_row, out_row, mask_row, in_column;
-    int32_t block_count, group_count, tile_count, images, by_place, unused;
+    int32_t block_count, group_count, tile_count, images, by_place;
 } Dense;
 
 // Each channel by itself, 3x3, every step-th row and column.
@@ -82,7 +82,7 @@ typedef struct {
     int64_t in_image, in_plane, out_image, out_plane;
     int64_t in_row, out_row, mask_row;
     int64_t first_tap;  // floats from there to a tile's first pixel
-    int32_t channels, channels_per_task, tile_count, images;
+    int32_t channels, channels_per_task, tile_count;
 } Depthwise;
 
 // Vectors around each lane's patch, copied from the neighbouring lanes.
@@ -91,7 +91,7 @@ typedef struct {
     const int32_t* entries;  // destination, source, shuffle
     const int32_t* shuffles; // LANES indices and LANES masks each
     int64_t plane;
-    int32_t planes, entry_count;
+    int32_t entry_count;
 } Halo;
 
 // Any change of layout: each vector of the destination gathers its lanes from the source.
@@ -102,7 +102,7 @@ typedef struct {
     int64_t in_image, in_plane, out_image, out_plane, vectors, last_lanes;
     int64_t index_image, in_part, out_part;
     float fill;
-    int32_t in_slot, out_slot, images, parts, planes, planes_per_task, unused;
+    int32_t in_slot, out_slot, parts, planes, planes_per_task;
 } Move;
 
 // Between rows of a matrix and a field whose channels are its columns.
@@ -120,7 +120,7 @@ typedef struct {
     const float* scale;    // a vector per vector of the output plane, or NULL: the largest
     const int32_t* mask;
     int64_t in_plane, out_plane, in_row, in_column, out_row;
-    int32_t planes, tap_count, height, width;
+    int32_t tap_count, height, width;
 } Window;
 
 typedef struct {
@@ -128,7 +128,7 @@ typedef struct {
     float* out;  // (images, channels)
     int64_t in_image, in_plane, in_row;
     float scale;
-    int32_t images, image_lanes, channels, height, width, last_images;
+    int32_t image_lanes, channels, height, width;
 } Average;
 
 // finish(a * scale + shift [+ residual])
@@ -139,7 +139,7 @@ typedef struct {
     const float* shift;
     Finish finish;
     int64_t in_image, in_plane, in_row, out_image, out_plane, out_row;
-    int32_t images, channels, height, width;
+    int32_t channels, height, width;
 } Combine;
 
 // Rows of a matrix against few vectors: lanes are outputs, slices of LANES outputs share a length.
@@ -192,7 +192,7 @@ typedef void (*Run)(const void* arguments, int32_t task, const Place* place);
 
 typedef struct {
     const char* name;
-    int32_t lanes, accumulators, variant_count, unused;
+    int32_t lanes, variant_count;
     const int32_t* variants;  // rows, columns, column step, outputs at a time; 0: sparse, 1: dense, 2: depthwise
     Run run[KINDS];
 } Kernels;

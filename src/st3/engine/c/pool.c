@@ -164,6 +164,7 @@ void st3_pool_free(Pool* pool) {
 }
 
 void st3_pool_run(Pool* pool, const Kernels* kernels, const Step* steps, int32_t count, float* const* slots) {
+    if (count < 1) return;
     pool->kernels = kernels;
     pool->steps = steps;
     pool->count = count;

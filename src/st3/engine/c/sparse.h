@@ -139,6 +139,17 @@ static const SparseKernel sparse_kernels[] = {
 #endif
 };
 
+// Which part of a convolution a task is. By place: the groups of outputs of each tile, so that neighbouring tasks share
+// their inputs; else the tiles of each group of outputs, which share their weights.
+typedef struct {
+    int32_t group, image, tile;
+} Part;
+
+ALWAYS Part part_of(int32_t task, int32_t groups, int32_t images, int32_t tiles, int32_t by_place) {
+    if (by_place) return (Part){task % groups, task / groups / tiles, task / groups % tiles};
+    return (Part){task / tiles / images, task / tiles % images, task % tiles};
+}
+
 // One group of outputs on one tile of one image.
 ALWAYS void sparse_group(const Sparse* s, int32_t group, int32_t image, const Tile* tile, float* scratch) {
     const float* in = s->in + image * s->in_image + tile->in;
@@ -149,18 +160,11 @@ ALWAYS void sparse_group(const Sparse* s, int32_t group, int32_t image, const Ti
         sparse_kernels[tile->kernel](s, s->blocks + b, tile, in, out, residual, scratch);
 }
 
-// Tasks: for each group of outputs, for each image, its tiles; or, `by_place`, the groups of outputs of each tile.
+// Tasks: parts.
 static void run_sparse(const void* arguments, int32_t task, const Place* place) {
     const Sparse* s = arguments;
-    if (s->by_place) {
-        int32_t rest = task / s->group_count;
-        sparse_group(s, task % s->group_count, rest / s->tile_count, s->tiles + rest % s->tile_count,
-                     place->scratch);
-    } else {
-        int32_t rest = task / s->tile_count;
-        sparse_group(s, rest / s->images, rest % s->images, s->tiles + task % s->tile_count,
-                     place->scratch);
-    }
+    Part part = part_of(task, s->group_count, s->images, s->tile_count, s->by_place);
+    sparse_group(s, part.group, part.image, s->tiles + part.tile, place->scratch);
 }
 
 // Tasks: for each image, its tiles.

@@ -1,7 +1,7 @@
 """A convolution that waits for its reader, and both as one operation."""
 
+from ..chain import Chain, Pooling
 from ..convolution import Convolution
-from ..fusion import Chain, Pooling
 from ..layout import NO_BORDER, Field
 from ..memory import Buffer
 from ..planned import Operation
@@ -69,4 +69,4 @@ def second_of(
     if isinstance(step, AveragePool):
         share = shares(step, planner, windows, wanted, count_padding=step.count_padding)
     make = window_maker(windows, wanted, source, target, share)
-    return Pooling(make, f"pool{windows.kernel}{wanted.step}"), target, []
+    return Pooling(make, f"{type(step).__name__}{windows.kernel}{wanted.step}"), target, []

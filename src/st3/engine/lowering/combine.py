@@ -50,7 +50,6 @@ def combine(
             out_image=end.image,
             out_plane=end.plane,
             out_row=end.pitch,
-            images=end.groups,
             channels=begin.channels,
             height=end.geometry.height,
             width=end.geometry.width,

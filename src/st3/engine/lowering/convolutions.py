@@ -3,10 +3,10 @@
 from dataclasses import replace
 
 from ..convolution import Convolution
-from ..fusion import FRONT, Tilewise
 from ..planned import Operation
 from ..planner import Planner
 from ..program import Conv
+from ..tilewise import FRONT, Tilewise
 from .chains import emit_chain, waits
 from .dispatch import lower
 from .operands import convolution_of, reads_of

@@ -33,12 +33,10 @@ def emit_global_average(step: Step, planner: Planner) -> None:
             in_plane=field.plane,
             in_row=field.pitch,
             scale=1 / (field.height * field.width),
-            images=field.groups,
             image_lanes=field.geometry.grid.images,
             channels=field.channels,
             height=field.geometry.height,
             width=field.geometry.width,
-            last_images=field.geometry.grid.images,
         ), field.groups
 
     planner.emit(Operation(step.name, "pool", [source.buffer], [buffer], make, step=step))

@@ -61,7 +61,6 @@ def window_maker(windows: Windows, wanted: Route, source: Laid, target: Laid, sh
             in_row=begin.pitch * stride[0],
             in_column=begin.lanes * stride[1],
             out_row=end.pitch,
-            planes=planes,
             tap_count=len(taps),
             height=end.geometry.height,
             width=end.geometry.width,
