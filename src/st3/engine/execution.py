@@ -16,6 +16,7 @@ from .tuning import Tuner
 from .values import Plain
 
 PROMISING = 1.25  # times the shortest time so far: what takes longer is not measured again
+LONG_ENOUGH = 0.5  # milliseconds that a measurement should last: short steps are repeated
 
 
 class Execution:
@@ -101,12 +102,14 @@ class Execution:
         made = [self.steps(each.make(binding)) for each in candidates]
         arrays = [(native.Step * len(steps))(*steps) for steps in made]
         times = [float("inf")] * len(made)
+        repeats = 2
         for _ in range(rounds):
             bound = PROMISING * min(times)
             for number, steps in enumerate(arrays):
-                if times[number] > bound:
-                    continue
-                times[number] = min(times[number], self.pool.time(steps, len(steps), self.slots, 2))
+                if times[number] <= bound:
+                    took = self.pool.time(steps, len(steps), self.slots, repeats)
+                    times[number] = min(times[number], took)
+            repeats = max(2, min(50, int(LONG_ENOUGH / max(min(times), 1e-3))))
         self.kept = kept
         return times
 
