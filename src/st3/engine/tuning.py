@@ -15,7 +15,8 @@ from .config import Alternative
 
 VERSION = 3  # of the kernels: older measurements say nothing
 TRIES = 8  # alternatives measured: the best guesses
-FAR = 2.5  # a dense kernel, or two steps apart, guessed to cost more than so many times the best is not tried
+OF_EACH_KIND = 3  # at least so many dense ones, sparse ones, ...
+FAR = 2.5  # unless they are guessed to cost more than so many times the best
 
 
 class Tuner:
@@ -35,10 +36,10 @@ class Tuner:
             return labels[self.known[key]], {}
         ranked = sorted(alternatives, key=lambda each: each.cost)
         candidates = ranked[:TRIES]
-        for name in ("dense", "sparse apart"):
-            others = [each for each in ranked[TRIES:] if each.label.startswith(name)]
-            if others and others[0].cost < FAR * ranked[0].cost:
-                candidates.append(others[0])
+        near = [each for each in ranked[TRIES:] if each.cost < FAR * ranked[0].cost]
+        for kind in dict.fromkeys(map(kind_of, ranked)):
+            tried = sum(kind_of(each) == kind for each in ranked[:TRIES])
+            candidates += [each for each in near if kind_of(each) == kind][: max(0, OF_EACH_KIND - tried)]
         if len(candidates) == 1:
             return candidates[0], {}
         measured = dict(zip((each.label for each in candidates), time(candidates), strict=True))
@@ -59,6 +60,11 @@ class Tuner:
                 json.dump({"version": VERSION, "fastest": known}, stream, indent=0, sort_keys=True)
             os.replace(beside, self.file)
         self.changed = False
+
+
+def kind_of(alternative: Alternative) -> str:
+    """Return what kind of way it is: guesses are good within a kind, less so between kinds."""
+    return "apart" if alternative.label.startswith("sparse apart") else alternative.kernel
 
 
 def read(file: Path) -> dict[str, str]:
