@@ -108,7 +108,9 @@ def kernel_alone(inputs: int, outputs: int, rows: int, density: float, rounds: i
     number = next(i for i, operation in enumerate(execution.operations) if operation.tune)
     whole = f"(1, 1, {inputs}, {outputs})"
     ways = [each for each in execution.alternatives[number] if each.label.endswith(whole)]
-    times = [execution.time([way], rounds)[0] for way in ways]
+    made = [execution.steps(way.make(execution.binding())) for way in ways]
+    arrays = [(native.Step * len(steps))(*steps) for steps in made]
+    times = [execution.pool.time(array, len(array), execution.slots, rounds) for array in arrays]
     left = int((layer.weight != 0).sum())
     found: dict[str, Any] = {"row": f"kernel:{inputs}x{outputs}:{rows} vectors:{density:g}"}
     for way, milliseconds in zip(ways, times, strict=True):

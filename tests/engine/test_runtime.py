@@ -161,7 +161,8 @@ def test_every_alternative_of_a_depthwise_convolution_agrees_with_torch(
         activation=act,
     )  # fmt: skip
     kinds = assert_every_alternative_is_right(conv, (batch, channels, *size), isa)
-    assert kinds == ({"sparse", "depthwise"} if channels > 1 else {"sparse", "dense", "depthwise"})
+    want = {"sparse", "depthwise"} if channels > 1 else {"sparse", "dense", "depthwise"}
+    assert kinds - {"lanewise"} == want
 
 
 @settings(max_examples=30)

@@ -10,6 +10,7 @@ from . import native
 from .config import Alternative, Config
 from .convolution import Convolution
 from .guesses import dense_cost, dense_guesses, sparse_configs, sparse_cost
+from .lanewise import lanewise_guesses
 from .layout import NO_BORDER, Field, border_copies, gather_index
 from .planned import Binding, Make
 from .structures import scratch, structure
@@ -73,13 +74,13 @@ class Chain:
                     mine = config._replace(outputs_per_group=size)
                     found.append((sparse_cost(first, cuts, mine), mine))
         if left > 0.4:
-            for _, config in dense_guesses(first)[:4]:
+            for cost, config in [*dense_guesses(first)[:4], *lanewise_guesses(first)]:
                 cuts = first.cuts(config)
                 together = cuts[0].variant.outputs
                 whole = {min(outputs, -(-size // together) * together) for size in sizes}
                 for size in self.fitting(whole):
                     mine = config._replace(outputs_per_group=size)
-                    found.append((dense_cost(first, cuts, mine), mine))
+                    found.append((dense_cost(first, cuts, mine) if config.kernel == "dense" else cost, mine))
         return found
 
     def sizes(self) -> set[int]:
@@ -133,17 +134,18 @@ class Maker:
         sums = chain.sums(config)
         planes = step * middle.plane
 
-        def held(kind: type[Structure]) -> int | None:
-            return binding.hold(end) if isinstance(end, kind) else None
+        def held(part: Structure, kind: type[Structure]) -> int | None:
+            return binding.hold(part) if isinstance(part, kind) else None
 
         whole = native.Chain(
-            sparse=binding.hold(begin) if config.is_sparse else None,
-            dense=None if config.is_sparse else binding.hold(begin),
+            sparse=held(begin, native.Sparse),
+            dense=held(begin, native.Dense),
+            lanewise=held(begin, native.Lanewise),
             halo=binding.hold(halo) if halo else None,
             move=binding.hold(move) if move else None,
-            next=held(native.Sparse),
-            depthwise=held(native.Depthwise),
-            window=held(native.Window),
+            next=held(end, native.Sparse),
+            depthwise=held(end, native.Depthwise),
+            window=held(end, native.Window),
             bounds=binding.keep(np.array(bounds, np.int32)),
             middle=sums,
             plane=middle.plane,

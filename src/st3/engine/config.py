@@ -30,7 +30,7 @@ class Config(NamedTuple):
     across: int
     channels_per_block: int
     outputs_per_group: int
-    kernel: str = "sparse"  # or "dense", "depthwise"
+    kernel: str = "sparse"  # or "dense", "lanewise", "depthwise"
 
     @property
     def is_sparse(self) -> bool:

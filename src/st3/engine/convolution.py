@@ -9,6 +9,8 @@ from functools import cached_property
 from . import native
 from .config import Alternative, Config
 from .guesses import dense_guesses, depthwise_guesses, sparse_guesses
+from .lanewise import KERNEL as LANEWISE
+from .lanewise import lanewise_cuts, lanewise_guesses
 from .packing import NonZeros, nonzeros
 from .planned import Binding
 from .program import Activation, Floats
@@ -57,6 +59,8 @@ class Convolution:
         return Shears(self.kernels.variants[kernel], step)
 
     def cuts(self, config: Config) -> list[Cut]:
+        if config.kernel == LANEWISE:
+            return lanewise_cuts(self)
         found = self.shears(config.kernel).cut(*self.plane, config.down, config.across)
         if found is None:
             raise ValueError(f"no kernel for {config}")
@@ -70,7 +74,8 @@ class Convolution:
 
     def alternatives(self) -> list[Alternative]:
         """Return the sparse kernels, cheapest guess first, then the dense and the depthwise ones."""
-        found = [*sparse_guesses(self), *dense_guesses(self), *depthwise_guesses(self)]
+        found = [*sparse_guesses(self), *dense_guesses(self), *lanewise_guesses(self)]
+        found += depthwise_guesses(self)
         return [
             Alternative(config.label, cost, self.maker(config), scratch(self, config))
             for cost, config in found

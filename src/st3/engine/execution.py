@@ -2,6 +2,7 @@
 
 import ctypes
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -15,8 +16,9 @@ from .program import Program
 from .tuning import Tuner
 from .values import Plain
 
-PROMISING = 1.25  # times the shortest time so far: what takes longer is not measured again
-LONG_ENOUGH = 0.5  # milliseconds that a measurement should last: short steps are repeated
+# How alternatives are measured: those within so many times the shortest time so far, so many times each.
+ROUNDS = ((float("inf"), 2), (1.3, 3), (1.1, 6))
+OTHER_DATA = 1 << 20  # floats: more than the second cache holds
 
 
 class Execution:
@@ -94,22 +96,24 @@ class Execution:
         self.measured[operation.name] = measured
         return chosen
 
-    def time(self, candidates: list[Alternative], rounds: int = 4) -> list[float]:
-        """Measure in turns, so that a change of the processor's clock meets all; after a round, the best only."""
+    def time(self, candidates: list[Alternative]) -> list[float]:
+        """Return the shortest time of each, in milliseconds, measured in turns: a change of the clock meets all.
+
+        Before each run the cache is filled with something else: in the network, too, other layers have run since.
+        """
         kept, self.kept = self.kept, []
         store = native.Store(self.kernels)
         binding = Binding(self.address, store.keep, self.hold)
         made = [self.steps(each.make(binding)) for each in candidates]
         arrays = [(native.Step * len(steps))(*steps) for steps in made]
         times = [float("inf")] * len(made)
-        repeats = 2
-        for _ in range(rounds):
-            bound = PROMISING * min(times)
-            for number, steps in enumerate(arrays):
-                if times[number] <= bound:
-                    took = self.pool.time(steps, len(steps), self.slots, repeats)
-                    times[number] = min(times[number], took)
-            repeats = max(2, min(50, int(LONG_ENOUGH / max(min(times), 1e-3))))
+        other = np.zeros(OTHER_DATA, np.float32)
+        for near, runs in ROUNDS:
+            promising = [number for number, time in enumerate(times) if time <= near * min(times)]
+            for number in promising * runs:
+                other += 1
+                steps = arrays[number]
+                times[number] = min(times[number], self.pool.time(steps, len(steps), self.slots, 1))
         self.kept = kept
         return times
 

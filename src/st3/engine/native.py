@@ -67,6 +67,20 @@ class Dense(Structure):
     )
 
 
+class Span(Structure):
+    _fields_ = fields((c_int32, "lane kernel is_last"))
+
+
+class Lanewise(Structure):
+    _fields_ = fields(
+        (c_void_p, "in_ out bias"),
+        (Finish, "finish"),
+        (c_void_p, "weights starts taps bounds tiles spans"),
+        (c_int64, "in_image out_image out_plane lane_row"),
+        (c_int32, "tap_count group_count tile_count images"),
+    )
+
+
 class Depthwise(Structure):
     _fields_ = fields(
         (c_void_p, "in_ out bias"),
@@ -138,7 +152,7 @@ class Rows(Structure):
 
 class Chain(Structure):
     _fields_ = fields(
-        (c_void_p, "sparse dense halo move next depthwise window bounds"),
+        (c_void_p, "sparse dense lanewise halo move next depthwise window bounds"),
         (c_int64, "middle plane origin moved moved_plane moved_origin"),
         (c_int32, "group_count images"),
     )
@@ -155,7 +169,21 @@ class Step(Structure):
 KINDS: dict[type[Structure], int] = {
     kind: number
     for number, kind in enumerate(
-        (Sparse, Dense, Halo, Move, Turn, Window, Average, Combine, Rows, Chain, Tilewise, Depthwise)
+        (
+            Sparse,
+            Dense,
+            Halo,
+            Move,
+            Turn,
+            Window,
+            Average,
+            Combine,
+            Rows,
+            Chain,
+            Tilewise,
+            Depthwise,
+            Lanewise,
+        )
     )
 }
 FUNCTIONS = ("", "gelu", "gelu_tanh", "silu", "hardswish", "hardsigmoid", "sigmoid", "tanh")
@@ -193,7 +221,7 @@ class Kernels:
         self.lanes: int = table.contents.lanes
         numbers = table.contents.variants[: 5 * table.contents.variant_count]
         rows = [numbers[i : i + 5] for i in range(0, len(numbers), 5)]
-        self.variants: dict[str, list[Variant]] = {"sparse": [], "dense": [], "depthwise": []}
+        self.variants: dict[str, list[Variant]] = {"sparse": [], "dense": [], "depthwise": [], "lanewise": []}
         known = list(self.variants.values())
         for high, wide, step, outputs, kind in rows:
             known[kind].append(Variant(high, wide, step, outputs, len(known[kind])))
@@ -297,7 +325,7 @@ def load(path: Path) -> ctypes.CDLL:
         c_double,
         [*common, c_int32, c_void_p, c_int32],
     )
-    known: Sequence[type[Structure]] = (Item, Tile, Block, Finish, *KINDS, Step, KernelTable)
+    known: Sequence[type[Structure]] = (Item, Tile, Span, Block, Finish, *KINDS, Step, KernelTable)
     sizes = [library.st3_size(i) for i in range(len(known))]
     if sizes != [ctypes.sizeof(each) for each in known]:
         raise NativeError(f"the compiled kernels in {path} are of another version of st3; build them again")

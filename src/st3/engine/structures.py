@@ -7,6 +7,9 @@ import numpy as np
 
 from . import native
 from .config import Config
+from .lanewise import KERNEL as LANEWISE
+from .lanewise import lanewise
+from .layout import Ints
 from .packing import Array, pack, pack_dense, tap_bytes
 from .planned import Binding
 from .program import Activation
@@ -15,7 +18,7 @@ from .tiles import Cut
 if TYPE_CHECKING:
     from .convolution import Convolution
 
-MOST_OUTPUTS = 8  # at a time, of any kernel
+MOST_OUTPUTS = 32  # at a time, of any kernel
 SECOND_CACHE = 1024 * 1024  # bytes of weights that a group of outputs may have
 
 
@@ -27,7 +30,7 @@ def structure(
     if config.kernel == "depthwise":
         return depthwise(convolution, binding, cuts)
     bounds = bounds or usual_bounds(convolution, config, cuts)
-    make = sparse if config.is_sparse else dense
+    make = {"sparse": sparse, "dense": dense, LANEWISE: across_lanes}[config.kernel]
     tasks = (len(bounds) - 1) * len(cuts) * convolution.target.field.groups
     return make(convolution, binding, config, cuts, bounds), tasks
 
@@ -52,16 +55,12 @@ def sparse(
 def dense(
     convolution: "Convolution", binding: Binding, config: Config, cuts: list[Cut], bounds: list[int]
 ) -> native.Dense:
-    _, inputs, high, wide = convolution.weight.shape
-    dilation, padding = convolution.dilation, convolution.padding
-    channel, ky, kx = (each.reshape(-1).astype(np.int32) for each in np.indices((inputs, high, wide)))
-    dy, dx = ky * dilation[0] - padding[0], kx * dilation[1] - padding[1]
-    taps_per_block = config.channels_per_block * high * wide
+    taps_per_block = config.channels_per_block * int(np.prod(convolution.weight.shape[2:]))
     packed = pack_dense(convolution.weight, cuts[0].variant.outputs, taps_per_block, bounds)
     return native.Dense(
         weights=binding.keep(packed.weights),
         starts=binding.keep(packed.starts),
-        taps=binding.keep(tap_bytes(convolution.source.field, channel, dy, dx)),
+        taps=binding.keep(all_taps(convolution)),
         blocks=binding.keep(packed.blocks),
         block_count=len(packed.blocks) - 1,
         bounds=binding.keep(np.array(bounds, np.int32)),
@@ -69,6 +68,24 @@ def dense(
         by_place=is_by_place(convolution, config, cuts),
         **shared(convolution, binding, cuts),
     )
+
+
+def across_lanes(
+    convolution: "Convolution", binding: Binding, config: Config, cuts: list[Cut], bounds: list[int]
+) -> native.Lanewise:
+    common = shared(convolution, binding, cuts)
+    for unused in ("in_row", "out_row", "mask_row", "in_column"):
+        del common[unused]
+    return lanewise(convolution, binding, all_taps(convolution), bounds, common)
+
+
+def all_taps(convolution: "Convolution") -> Ints:
+    """Return where the inputs of all weights of an output lie, in bytes from its own place."""
+    _, inputs, high, wide = convolution.weight.shape
+    dilation, padding = convolution.dilation, convolution.padding
+    channel, ky, kx = (each.reshape(-1).astype(np.int32) for each in np.indices((inputs, high, wide)))
+    dy, dx = ky * dilation[0] - padding[0], kx * dilation[1] - padding[1]
+    return tap_bytes(convolution.source.field, channel, dy, dx)
 
 
 def depthwise(convolution: "Convolution", binding: Binding, cuts: list[Cut]) -> tuple[native.Depthwise, int]:
@@ -182,6 +199,8 @@ def weight_bytes(convolution: "Convolution", config: Config) -> int:
 
 def scratch(convolution: "Convolution", config: Config) -> int:
     """Return how many floats of sums wait between blocks."""
+    if config.kernel == LANEWISE:
+        return convolution.kernels.lanes * MOST_OUTPUTS
     if config.channels_per_block >= convolution.nonzeros.channels:
         return 0
     largest = max(cut.variant.vectors for cut in convolution.cuts(config))

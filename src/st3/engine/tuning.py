@@ -13,9 +13,9 @@ from pathlib import Path
 
 from .config import Alternative
 
-VERSION = 3  # of the kernels: older measurements say nothing
-TRIES = 8  # alternatives measured: the best guesses
-OF_EACH_KIND = 3  # at least so many dense ones, sparse ones, ...
+VERSION = 4  # of the kernels: older measurements say nothing
+TRIES = 16  # alternatives measured: the best guesses
+OF_EACH_KIND = 4  # at least so many dense ones, sparse ones, ...
 FAR = 2.5  # unless they are guessed to cost more than so many times the best
 
 

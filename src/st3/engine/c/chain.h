@@ -2,7 +2,7 @@
 #ifndef ST3_CHAIN_H
 #define ST3_CHAIN_H
 
-#include "dense.h"
+#include "lanewise.h"
 #include "depthwise.h"
 #include "moves.h"
 
@@ -23,6 +23,11 @@ static void run_chain(const void* arguments, int32_t task, const Place* place) {
         s.out = middle + c->origin - low * c->plane;
         s.out_image = 0;
         for (int32_t t = 0; t < s.tile_count; t++) sparse_group(&s, group, image, s.tiles + t, place->scratch);
+    } else if (c->lanewise) {
+        Lanewise a = *c->lanewise;
+        a.out = middle + c->origin - low * c->plane;
+        a.out_image = 0;
+        for (int32_t t = 0; t < a.tile_count; t++) lanewise_group(&a, group, image, t, place->scratch);
     } else {
         Dense d = *c->dense;
         d.out = middle + c->origin - low * c->plane;

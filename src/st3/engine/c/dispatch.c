@@ -23,9 +23,9 @@ PUBLIC const Kernels* st3_kernels(const char* wanted) {
 }
 
 PUBLIC int64_t st3_size(int32_t which) {
-    static const int64_t sizes[] = {sizeof(Item), sizeof(Tile), sizeof(Block), sizeof(Finish), sizeof(Sparse),
+    static const int64_t sizes[] = {sizeof(Item), sizeof(Tile), sizeof(Span), sizeof(Block), sizeof(Finish), sizeof(Sparse),
                                     sizeof(Dense), sizeof(Halo), sizeof(Move), sizeof(Turn), sizeof(Window),
                                     sizeof(Average), sizeof(Combine), sizeof(Rows), sizeof(Chain), sizeof(Tilewise),
-                                    sizeof(Depthwise), sizeof(Step), sizeof(Kernels)};
+                                    sizeof(Depthwise), sizeof(Lanewise), sizeof(Step), sizeof(Kernels)};
     return which < (int32_t)(sizeof sizes / sizeof *sizes) ? sizes[which] : -1;
 }

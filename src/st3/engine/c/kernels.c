@@ -11,6 +11,7 @@
 #define SPARSE_SIZE(R, C, S) R, C, S, AT_A_TIME((R) * (C)), 0,
 #define DENSE_SIZE(R, C, S) R, C, S, TOGETHER((R) * (C)), 1,
 #define DEPTHWISE_SIZE(R, C, S) R, C, S, 1, 2,
+#define SPAN_SIZE(R, C, S) R, C, S, BUNDLE, 3,
 
 static const int32_t sizes[] = {
     SMALL_TILES(SPARSE_SIZE)
@@ -25,6 +26,10 @@ static const int32_t sizes[] = {
 #if ACCUMULATORS == 28
     LARGE_DEPTHWISE_TILES(DEPTHWISE_SIZE)
 #endif
+    SMALL_SPANS(SPAN_SIZE)
+#if ACCUMULATORS == 28
+    LARGE_SPANS(SPAN_SIZE)
+#endif
 };
 
 const Kernels JOIN(st3_kernels_, ISA) = {
@@ -35,5 +40,5 @@ const Kernels JOIN(st3_kernels_, ISA) = {
     .run = {[SPARSE] = run_sparse, [DENSE] = run_dense, [HALO] = run_halo, [MOVE] = run_move,
             [TURN] = run_turn, [WINDOW] = run_window, [AVERAGE] = run_average, [COMBINE] = run_combine,
             [ROWS] = run_rows, [CHAIN] = run_chain, [TILEWISE] = run_tilewise,
-            [DEPTHWISE] = run_depthwise},
+            [DEPTHWISE] = run_depthwise, [LANEWISE] = run_lanewise},
 };

@@ -7,7 +7,7 @@
 
 #define PUBLIC __attribute__((visibility("default")))
 
-enum { SPARSE, DENSE, HALO, MOVE, TURN, WINDOW, AVERAGE, COMBINE, ROWS, CHAIN, TILEWISE, DEPTHWISE, KINDS };
+enum { SPARSE, DENSE, HALO, MOVE, TURN, WINDOW, AVERAGE, COMBINE, ROWS, CHAIN, TILEWISE, DEPTHWISE, LANEWISE, KINDS };
 enum { PLAIN, GELU, GELU_TANH, SILU, HARDSWISH, HARDSIGMOID, SIGMOID, TANH };
 
 // One non-zero weight and where its input lies, in bytes. A bundle of K outputs stores K places, then K weights.
@@ -70,6 +70,28 @@ typedef struct {
     int64_t in_row, out_row, mask_row, in_column;
     int32_t block_count, group_count, tile_count, images, by_place;
 } Dense;
+
+// Rows and columns of lanes, beginning at `lane`, and the kernel for their numbers.
+typedef struct {
+    int32_t lane, kernel, is_last;  // the last one of its vector
+} Span;
+
+// A dense convolution whose lanes are outputs.
+typedef struct {
+    const float* in;
+    float* out;
+    const float* bias;  // a multiple of the outputs at a time
+    Finish finish;
+    const float* weights;   // [group][bundle of outputs][tap][output]
+    const int64_t* starts;  // where the weights of a group begin; one more at the end
+    const int32_t* taps;    // bytes from a tile's first pixel
+    const int32_t* bounds;  // the outputs of group g: bounds[g] .. bounds[g + 1]
+    const Tile* tiles;      // one vector each; `kernel` is its first span
+    const Span* spans;
+    int64_t in_image, out_image, out_plane;
+    int64_t lane_row;  // lanes from one row of patches to the next
+    int32_t tap_count, group_count, tile_count, images;
+} Lanewise;
 
 // Each channel by itself, 3x3, every step-th row and column.
 typedef struct {
@@ -159,8 +181,9 @@ typedef struct {
 // A convolution and a step that takes each channel by itself, a few channels at a time: what lies between them stays
 // in the scratch buffer. Where that step needs another layout, a move or a border is made in between.
 typedef struct {
-    const Sparse* sparse;  // the convolution: one of these two
+    const Sparse* sparse;  // the convolution: one of these three
     const Dense* dense;
+    const Lanewise* lanewise;
     const Halo* halo;    // or NULL
     const Move* move;    // or NULL
     const Sparse* next;  // the step that follows: one of these three
@@ -193,7 +216,7 @@ typedef void (*Run)(const void* arguments, int32_t task, const Place* place);
 typedef struct {
     const char* name;
     int32_t lanes, variant_count;
-    const int32_t* variants;  // rows, columns, column step, outputs at a time; 0: sparse, 1: dense, 2: depthwise
+    const int32_t* variants;  // rows, columns, column step, outputs at a time; 0: sparse, 1: dense, 2: depthwise, 3: lanewise
     Run run[KINDS];
 } Kernels;
 

@@ -41,4 +41,14 @@
     X(1, 8, 2) X(2, 3, 2) X(2, 4, 2) X(2, 5, 2) X(2, 6, 2) X(2, 7, 2) X(3, 2, 2) X(4, 2, 2) X(5, 2, 2)     \
     X(6, 2, 2) X(7, 2, 2) X(3, 3, 2) X(4, 4, 2)
 
+// Rows and columns of lanes whose sums, two vectors of outputs each, stay in registers. The step plays no part.
+#define SMALL_SPANS(X)                                                                                     \
+    X(1, 1, 1) X(1, 2, 1) X(1, 3, 1) X(1, 4, 1) X(1, 5, 1) X(1, 6, 1) X(2, 1, 1) X(2, 2, 1) X(2, 3, 1)     \
+    X(3, 1, 1) X(3, 2, 1) X(4, 1, 1)
+
+#define LARGE_SPANS(X)                                                                                     \
+    X(1, 7, 1) X(1, 8, 1) X(1, 9, 1) X(1, 10, 1) X(1, 11, 1) X(1, 12, 1) X(1, 13, 1) X(1, 14, 1)           \
+    X(2, 4, 1) X(2, 5, 1) X(2, 6, 1) X(2, 7, 1) X(3, 3, 1) X(3, 4, 1) X(4, 2, 1) X(4, 3, 1) X(5, 2, 1)     \
+    X(6, 2, 1) X(7, 2, 1)
+
 #endif

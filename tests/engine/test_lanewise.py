@@ -1,0 +1,79 @@
+"""The dense kernel whose lanes are outputs: every pixel once, the same numbers as torch."""
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tests.engine.test_runtime import activations, available, isas, program, sparse
+
+from st3.engine import native
+from st3.engine.execution import Execution
+from st3.engine.lanewise import Rectangle, cut, lane_grid, vectors
+from st3.engine.layout import NO_BORDER, Field, best_geometry
+from st3.engine.program import Conv
+from st3.engine.reference import interpret
+
+pytestmark = pytest.mark.skipif(not native.is_built(), reason="the kernels are not built")
+
+
+@pytest.mark.parametrize("isa", available())
+@pytest.mark.parametrize("size", [(1, 1), (2, 2), (7, 7), (14, 14), (3, 17), (13, 5), (9, 1)])
+@pytest.mark.parametrize("images", [1, 2, 3])
+def test_the_spans_of_all_vectors_hold_every_pixel_once(isa, size, images):
+    kernels = native.kernels(isa)
+    geometry = best_geometry(images, *size, kernels.lanes)
+    field = Field.of((images, 1, *size), geometry, NO_BORDER, kernels.lanes)
+    columns = lane_grid(field)[1]
+    seen = np.zeros((geometry.vectors, kernels.lanes), int)
+    for number, spans in enumerate(vectors(field, kernels)):
+        for lane, variant in spans:
+            for row in range(variant.rows):
+                first = lane + row * columns
+                seen[number, first : first + variant.columns] += 1
+    np.testing.assert_array_equal(seen, field.inside().reshape(seen.shape).astype(int))
+
+
+def test_a_rectangle_of_lanes_is_cut_into_as_few_parts_as_there_are_kernels_for():
+    assert list(cut(Rectangle(0, 1, 2, 7), {(2, 7), (1, 1)})) == [Rectangle(0, 1, 2, 7)]
+    assert list(cut(Rectangle(0, 0, 4, 4), {(2, 4), (1, 1)})) == [
+        Rectangle(0, 0, 2, 4),
+        Rectangle(2, 0, 2, 4),
+    ]
+
+
+@st.composite
+def small_pictures(draw: st.DrawFn) -> tuple[list[Conv], dict[str, tuple[int, ...]]]:
+    """A convolution with something added to it, whose picture leaves lanes empty."""
+    inputs, outputs = draw(st.integers(1, 12)), draw(st.sampled_from([1, 5, 16, 31, 32, 33, 64, 70]))
+    kernel, step = draw(st.sampled_from([1, 3, 5])), draw(st.sampled_from([1, 1, 2]))
+    high, wide = draw(st.sampled_from([(7, 7), (14, 14), (3, 5), (2, 2), (13, 1), (9, 11)]))
+    images = draw(st.sampled_from([1, 1, 2, 3]))
+    conv = Conv(
+        name="conv", sources=("x", "more") if draw(st.booleans()) else ("x",), target="conv",
+        weight=sparse((outputs, inputs, kernel, kernel), 1.0, draw(st.integers(0, 99))),
+        bias=sparse((outputs,), 1.0, 3), stride=(step, step), padding=(kernel // 2, kernel // 2), dilation=(1, 1),
+        groups=1, activation=draw(activations),
+    )  # fmt: skip
+    shapes = {"x": (images, inputs, high, wide)}
+    if "more" in conv.sources:
+        shapes["more"] = (images, outputs, -(-high // step), -(-wide // step))
+    return [conv], shapes
+
+
+@settings(max_examples=40)
+@given(made=small_pictures(), isa=isas, threads=st.sampled_from([1, 2]), seed=st.integers(0, 99))
+def test_it_agrees_with_torch(made, isa, threads, seed):
+    whole = program(*made, outputs=("conv",))
+    execution = Execution(whole, threads, isa=isa)
+    number = next(i for i, operation in enumerate(execution.operations) if operation.tune)
+    ways = [each for each in execution.alternatives[number] if each.kernel == "lanewise"]
+    empty = execution.operations[number].tune.target.field.mask is not None
+    assert bool(ways) == empty
+    generator = torch.Generator().manual_seed(seed)
+    inputs = [torch.randn(whole.shapes[name], generator=generator) for name in whole.inputs]
+    want = interpret(whole, *inputs)[0]
+    for way in ways:
+        execution.structures[number] = execution.steps(way.make(execution.binding()))
+        execution.segments = execution.cut()
+        torch.testing.assert_close(execution.run(*inputs)[0], want, rtol=1e-4, atol=2e-4)
