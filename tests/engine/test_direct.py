@@ -110,19 +110,22 @@ def test_every_other_tensor_is_answered_too(given):
 
 @pytest.mark.parametrize("batch", [1, 48])
 @pytest.mark.parametrize("is_turned", [False, True])
-def test_torch_s_default_type_does_not_matter(batch, is_turned):
+def test_torch_s_default_type_and_device_do_not_matter(batch, is_turned):
     model, x = MODELS["pictures"]().eval(), torch.randn(batch, 3, 64, 64)
     x = x.transpose(2, 3) if is_turned else x
     fast = compiled(model, x)
     want = model(x)
+    with torch.device("meta"):
+        elsewhere = fast(x)
     torch.set_default_dtype(torch.float64)
     try:
-        answer = fast(x)
-        report = compiled(model, x).report()
+        doubled = fast(x)
+        report = fast.report()
     finally:
         torch.set_default_dtype(torch.float32)
-    assert answer.dtype is torch.float32
-    assert_close(answer, want)
+    for answer in (elsewhere, doubled):
+        assert answer.dtype is torch.float32
+        assert_close(answer, want)
     assert "Conv" in report
 
 
