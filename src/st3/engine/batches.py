@@ -6,10 +6,10 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from queue import Empty, SimpleQueue
 
-import torch
 from torch import Tensor
 
 from .execution import Execution
+from .memory import fresh
 from .program import Conv, InTorch, Program, Softmax
 from .tuning import Tuner
 
@@ -46,7 +46,7 @@ class BatchedExecution:
     def run(self, *inputs: Tensor) -> tuple[Tensor, ...]:
         if self.process != os.getpid():
             self.start()  # after a fork there is no thread but the caller's
-        results = tuple(torch.empty(self.program.shapes[name]) for name in self.program.outputs)
+        results = tuple(fresh(self.program.shapes[name]) for name in self.program.outputs)
         left: SimpleQueue[int] = SimpleQueue()
         for begin in self.begins:
             left.put(begin)

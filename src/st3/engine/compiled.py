@@ -11,13 +11,12 @@ from torch.utils._pytree import TreeSpec, tree_flatten, tree_unflatten
 
 from ..core.layers import unwrap
 from .capture import capture
-from .carried import carried
 from .checks import arguments, check_input, check_model, describe
-from .executor import Executor, executor
+from .executor import executor
 from .optimise import optimise
 from .program import Program
+from .ready import Ready
 from .reporting import report_text
-from .torch_call import Read, TorchCall
 from .translation import Translated, translate
 
 __all__ = ["Compiled", "compile"]
@@ -61,12 +60,15 @@ class Compiled:
         self._example, self._spec = tree_flatten((args, kwargs))
         self._is_plain = self._spec == tree_flatten((tuple(self._example), {}))[1]
         check_input(self._example)
-        self._ready: OrderedDict[Any, _Ready] = OrderedDict()
+        self._ready: OrderedDict[Any, Ready] = OrderedDict()
         self._lock = Lock()  # of what is ready; each program has one of its own
         self._last = self._for(self._example, self._spec)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Return what the model returns, in the same structure, without gradients."""
+        last = self._last
+        if self._is_plain and not kwargs and last.fits(args):
+            return last.directly(args)
         leaves, spec = self._flat(args, kwargs)
         if spec is not self._spec and spec != self._spec:
             raise ValueError(
@@ -95,7 +97,7 @@ class Compiled:
         """The steps for the shape that was used last."""
         return self._last.executor.program
 
-    def _for(self, leaves: list[Any], spec: TreeSpec) -> "_Ready":
+    def _for(self, leaves: list[Any], spec: TreeSpec) -> Ready:
         # With the type: 1, True and 1.0 are equal, but a model may tell them apart.
         key = tuple(tuple(leaf.shape) if isinstance(leaf, Tensor) else (type(leaf), leaf) for leaf in leaves)
         if key in self._ready:
@@ -103,7 +105,7 @@ class Compiled:
             return self._ready[key]
         args, kwargs = tree_unflatten(leaves, spec)
         translated = _translated(self._model, args, kwargs)
-        made = _Ready(translated, executor(optimise(translated.program), self._threads, self._tune), leaves)
+        made = Ready(translated, executor(optimise(translated.program), self._threads, self._tune), leaves)
         self._ready[key] = made
         if len(self._ready) > SHAPES:
             self._ready.popitem(last=False)
@@ -117,40 +119,6 @@ class Compiled:
 
     def __repr__(self) -> str:
         return f"Compiled({self._name}, {self._last.shapes}, threads={self._threads})"
-
-
-class _Ready:
-    """One program, ready to run."""
-
-    def __init__(self, translated: Translated, executor: Executor, leaves: list[Any]) -> None:
-        self.executor, self.out_spec, self.leaves = executor, translated.out_spec, translated.leaves
-        self.is_single = self.out_spec.is_leaf()
-        self.lock = Lock()
-        self.shapes = ", ".join(describe(leaf) for leaf in leaves if isinstance(leaf, Tensor))
-
-    def __call__(self, leaves: list[Any]) -> Any:
-        tensors = [carried(leaf.detach().contiguous()) for leaf in leaves if isinstance(leaf, Tensor)]
-        with torch.no_grad(), self.lock:  # a program has one memory
-            made = dict(zip(self.executor.program.outputs, self.executor.run(*tensors), strict=True))
-            answers = [_answer(leaf, made) for leaf in self.leaves]
-        taken = {leaf.untyped_storage().data_ptr() for leaf in leaves if isinstance(leaf, Tensor)}
-        for place, answer in enumerate(answers):
-            # An answer must not change when the caller's input does, or another answer.
-            if isinstance(answer, Tensor):
-                answers[place] = answer.clone() if answer.untyped_storage().data_ptr() in taken else answer
-                taken.add(answers[place].untyped_storage().data_ptr())
-        return answers[0] if self.is_single else tree_unflatten(answers, self.out_spec)
-
-
-def _answer(leaf: Any, made: dict[str, Tensor]) -> Any:
-    match leaf:
-        case Read(name):
-            return made[name]
-        case TorchCall():
-            return leaf.evaluate(made)
-        case Tensor():
-            return leaf.clone()
-    return leaf
 
 
 def _own(model: nn.Module) -> nn.Module:

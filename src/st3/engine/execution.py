@@ -9,7 +9,7 @@ from torch import Tensor
 from . import native
 from .config import Alternative
 from .lowering import lower
-from .memory import Arena, Buffer
+from .memory import Arena, Buffer, fresh
 from .planned import Binding, Operation
 from .planner import Planner
 from .program import Program
@@ -145,7 +145,7 @@ class Execution:
         for number, (name, plain) in enumerate(zip(self.program.outputs, self.outputs, strict=True)):
             slot = len(inputs) + number
             if plain.slot == slot:
-                result = torch.empty(self.program.shapes[name])
+                result = fresh(self.program.shapes[name])
                 self.slots[slot] = result.data_ptr()
                 results.append(result)
             else:

@@ -45,6 +45,11 @@ class Arena:
         return self.memory[buffer.offset : buffer.offset + math.prod(shape)].view(shape)
 
 
+def fresh(shape: tuple[int, ...]) -> Tensor:
+    """Return a tensor for a kernel to read or write: what it is must not depend on torch's default type and device."""
+    return torch.empty(shape, dtype=torch.float32, device="cpu")
+
+
 def place(buffers: list[Buffer]) -> int:
     """Give every buffer an offset, large ones first, each at the lowest free place; return the size needed."""
     placed: list[Buffer] = []

@@ -268,6 +268,7 @@ class Pool:
 
     def __init__(self, kernels: Kernels, threads: int, scratch_floats: int) -> None:
         self.kernels, self.threads, self.scratch_floats = kernels, threads, scratch_floats
+        self.call, self.table = kernels.library.st3_pool_run, ctypes.addressof(kernels.table.contents)
         self.start()
 
     def start(self) -> None:
@@ -279,14 +280,15 @@ class Pool:
             )
 
     def run(self, steps: Any, count: int, slots: Any) -> None:
-        if self.process != os.getpid():
+        """Run some steps; addresses, where the caller keeps them, take less time to hand over than arrays."""
+        if self.threads > 1 and self.process != os.getpid():
             self.start()  # after a fork there is no thread but the caller's
-        self.kernels.library.st3_pool_run(self.handle, self.kernels.table, steps, count, slots)
+        self.call(self.handle, self.table, steps, count, slots)
 
     def time(self, steps: Any, count: int, slots: Any, repeats: int) -> float:
         """Return the shortest of some runs of some steps, in milliseconds."""
         call = self.kernels.library.st3_pool_time
-        nanoseconds: float = call(self.handle, self.kernels.table, steps, count, slots, repeats)
+        nanoseconds: float = call(self.handle, self.table, steps, count, slots, repeats)
         return nanoseconds / 1e6
 
     def __del__(self) -> None:
@@ -319,7 +321,7 @@ def load(path: Path) -> ctypes.CDLL:
     library.st3_pool_free.restype, library.st3_pool_free.argtypes = None, [c_void_p]
     library.st3_allocate.restype, library.st3_allocate.argtypes = c_void_p, [c_int64]
     library.st3_release.restype, library.st3_release.argtypes = None, [c_void_p]
-    common: list[Any] = [c_void_p, POINTER(KernelTable), c_void_p]
+    common: list[Any] = [c_void_p, c_void_p, c_void_p]
     library.st3_pool_run.restype, library.st3_pool_run.argtypes = None, [*common, c_int32, c_void_p]
     library.st3_pool_time.restype, library.st3_pool_time.argtypes = (
         c_double,

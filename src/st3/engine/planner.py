@@ -128,6 +128,17 @@ class Planner:
         self.values[name].plain = Plain(buffer)
         return buffer
 
+    def last_plain(self, name: str) -> Plain:
+        """Make the place for a value in the usual order: the caller's tensor, if it is an answer that no step reads."""
+        if name in self.program.outputs and not self.program.readers(name):
+            slot = len(self.program.inputs) + self.program.outputs.index(name)
+            self.values[name].plain = Plain(None, slot)
+        else:
+            self.new_plain(name)
+        made = self.values[name].plain
+        assert made is not None
+        return made
+
     def finish_field(self, laid: Laid, name: str) -> None:
         """Fill the border of a field whose patches were just written."""
         if laid.field.border != NO_BORDER:

@@ -12,6 +12,7 @@ from . import native
 from .batches import BatchedExecution, part_of
 from .dense import DenseExecution
 from .execution import Execution
+from .memory import fresh
 from .planned import Operation
 from .program import Conv, Linear, Program, Step
 from .reference import interpret
@@ -177,7 +178,7 @@ def measure(
     executions: dict[str, Execution | BatchedExecution | DenseExecution], program: Program
 ) -> dict[str, float]:
     """Return the shortest of some runs of each, taken in turns, in milliseconds."""
-    inputs = [torch.zeros(program.shapes[name]) for name in program.inputs]
+    inputs = [fresh(program.shapes[name]).zero_() for name in program.inputs]
     best = dict.fromkeys(executions, math.inf)
     for _ in range(ROUNDS):
         for name, execution in executions.items():

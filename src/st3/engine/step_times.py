@@ -8,6 +8,7 @@ import torch
 from . import native
 from .execution import Execution
 from .executor import Executor
+from .memory import fresh
 from .program import Conv, Linear, Program, Step
 from .reference import evaluate
 from .runtime import Runtime
@@ -23,7 +24,7 @@ def milliseconds(executor: Executor) -> dict[str, float]:
     if not isinstance(execution, Execution):
         return {}
     # The kernels read and write where the last call did, so that call must be ours and its tensors must live.
-    inputs = [torch.zeros(executor.program.shapes[name]) for name in executor.program.inputs]
+    inputs = [fresh(executor.program.shapes[name]).zero_() for name in executor.program.inputs]
     outputs = execution.run(*inputs)
     found = {}
     for operation, steps in zip(execution.operations, execution.structures, strict=True):
@@ -37,7 +38,7 @@ def milliseconds(executor: Executor) -> dict[str, float]:
 
 def whole_milliseconds(executor: Executor) -> float:
     """Return the time of a whole call."""
-    inputs = [torch.zeros(executor.program.shapes[name]) for name in executor.program.inputs]
+    inputs = [fresh(executor.program.shapes[name]).zero_() for name in executor.program.inputs]
     return _shortest(lambda: executor.run(*inputs))
 
 
@@ -55,7 +56,7 @@ def dense_milliseconds(program: Program, threads: int) -> dict[str, float]:
 
 
 def _in_torch(step: Step, program: Program) -> float:
-    sources = [torch.rand(program.shapes[source]) for source in step.sources]
+    sources = [fresh(program.shapes[source]).uniform_() for source in step.sources]
     return _shortest(lambda: evaluate(step, sources, program.shapes[step.target]))
 
 

@@ -57,7 +57,7 @@ def emit_rows(step: Linear, planner: Planner, rows: int) -> None:
     if residual and not residual.buffer:
         in_torch(step, planner)
         return
-    buffer = planner.new_plain(step.target)
+    target = planner.last_plain(step.target)
     outputs, inputs = step.weight.shape
     lists = slices(step.weight, planner.lanes)
     order = lists.order.astype(np.int64)
@@ -72,8 +72,8 @@ def emit_rows(step: Linear, planner: Planner, rows: int) -> None:
         return native.Rows(
             in_=binding.address(plain.buffer),
             in_slot=plain.slot,
-            out=binding.address(buffer),
-            out_slot=-1,
+            out=binding.address(target.buffer),
+            out_slot=target.slot,
             residual=binding.address(residual.buffer) if residual else None,
             bias=binding.keep(bias),
             weights=binding.keep(lists.weights),
@@ -91,4 +91,4 @@ def emit_rows(step: Linear, planner: Planner, rows: int) -> None:
         ), -(-count // per_task)
 
     reads = [*plain.buffers, *(residual.buffers if residual else [])]
-    planner.emit(Operation(step.name, "rows", reads, [buffer], make, step=step))
+    planner.emit(Operation(step.name, "rows", reads, target.buffers, make, step=step))
