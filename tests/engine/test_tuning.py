@@ -35,7 +35,7 @@ def test_some_of_every_kind_are_measured_unless_they_seem_far_too_slow():
     sparse = ways("sparse", *(1 + 0.01 * number for number in range(20)))
     dense, apart = ways("dense", 1.9, 2.0, 2.1, 2.2, 2.6), ways("sparse apart", 2.4, 2.7)
     _, measured = Tuner(None).choose("layer", [*dense, *apart, *sparse], slowest_guess_is_fastest)
-    assert set(measured) == {each.label for each in [*sparse[:8], *dense[:3], apart[0]]}
+    assert set(measured) == {each.label for each in [*sparse[:16], *dense[:4], apart[0]]}
 
 
 def test_a_remembered_way_that_is_gone_is_measured_anew(tmp_path):

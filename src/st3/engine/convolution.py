@@ -35,6 +35,7 @@ class Convolution:
     dilation: tuple[int, int]
     groups: int
     activation: Activation | None
+    masked: bool = True  # whether pixels outside the picture must become zero
     flat: bool | None = None  # whether planes are one row of vectors; None: where they can be
 
     @cached_property

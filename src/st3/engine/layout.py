@@ -210,6 +210,23 @@ def gather_index(target: Field, source: Field | Strides, step: tuple[int, int] =
     return np.where(inside, at, -1).astype(np.int32).reshape(-1)
 
 
+def squares_of(index: Ints) -> npt.NDArray[np.uint8]:
+    """Return which vectors begin a square: as many vectors as lanes, each of whose lanes is a run of the source.
+
+    Squares do not overlap, and the last vector is in none.
+    """
+    vectors, lanes = index.shape
+    goes_on = (np.diff(index, axis=0) == np.where(index[:-1] < 0, 0, 1)).all(axis=1)
+    found = np.zeros(vectors, np.uint8)
+    first, run = 0, 0
+    for last in range(1, vectors - 1):
+        run = run + 1 if goes_on[last - 1] else 0
+        if run >= lanes - 1 and last - lanes + 1 >= first:
+            found[last - lanes + 1] = 1
+            first, run = last + 1, -1
+    return found
+
+
 def scatter_index(source: Field) -> Ints:
     """Return where the pixels of each picture of one group lie in the source's plane, padded to whole vectors."""
     rows, columns = np.divmod(np.arange(source.height * source.width, dtype=np.int32), np.int32(source.width))

@@ -4,8 +4,7 @@ from ctypes import Structure
 from dataclasses import dataclass
 
 from . import native
-from .layout import Strides, border_copies, gather_index, scatter_index
-from .packing import Array
+from .layout import Ints, Strides, border_copies, gather_index, scatter_index, squares_of
 from .planned import Binding, Operation
 from .program import Shape
 from .values import Laid, Plain
@@ -41,7 +40,7 @@ class Moves:
         return self._gather(name, Plain(source.buffer), target, index, fill, begin.image, begin.plane)
 
     def _gather(
-        self, name: str, source: Plain, laid: Laid, index: Array, fill: float, in_image: int, in_plane: int
+        self, name: str, source: Plain, laid: Laid, index: Ints, fill: float, in_image: int, in_plane: int
     ) -> Operation:
         target = laid.field
         return self._move(
@@ -87,7 +86,7 @@ class Moves:
         name: str,
         source: Plain,
         target: Plain,
-        index: Array,
+        index: Ints,
         *,
         images: int,
         planes: int,
@@ -97,6 +96,7 @@ class Moves:
     ) -> Operation:
         per_task = max(1, min(PLANES_PER_TASK, planes // (2 * self.threads)))
         tasks = images * parts * -(-planes // per_task)
+        squares = squares_of(index.reshape(-1, self.lanes)) if parts == 1 else None
 
         def make(binding: Binding) -> tuple[Structure, int]:
             return native.Move(
@@ -105,6 +105,7 @@ class Moves:
                 in_slot=source.slot,
                 out_slot=target.slot,
                 index=binding.keep(index),
+                squares=binding.keep(squares) if squares is not None and squares.any() else None,
                 vectors=len(index) // self.lanes // parts,
                 planes_per_task=per_task,
                 planes=planes,

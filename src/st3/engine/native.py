@@ -101,7 +101,7 @@ class Halo(Structure):
 
 class Move(Structure):
     _fields_ = fields(
-        (c_void_p, "in_ out index"),
+        (c_void_p, "in_ out index squares"),
         (c_int64, "in_image in_plane out_image out_plane vectors last_lanes index_image in_part out_part"),
         (c_float, "fill"),
         (c_int32, "in_slot out_slot parts planes planes_per_task"),

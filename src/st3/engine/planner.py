@@ -9,7 +9,7 @@ from .layout import NO_BORDER, Border, Field, Geometry, best_geometry
 from .memory import Buffer
 from .moves import Moves
 from .planned import Binding, Operation
-from .program import Conv, MaxPool, Program, Step
+from .program import Add, Affine, Conv, Elementwise, MaxPool, Program, Step
 from .routes import Route, Windowed, Windows, route, windows_of
 from .values import Laid, Plain, Value
 
@@ -165,6 +165,17 @@ class Planner:
             if wanted.source == geometry and wanted.every == (1, 1):
                 border = border.joined(wanted.border)
         return border
+
+    def is_looked_around(self, name: str) -> bool:
+        """Whether a reader of this value may look at pixels outside the picture, which then must be zero.
+
+        Steps that take each pixel by itself do not: what they make of such pixels is theirs to set to zero.
+        """
+        return not all(
+            isinstance(reader, Add | Affine | Elementwise)
+            or (isinstance(reader, Conv) and (reader.sources[0] != name or windows_of(reader).is_pointwise))
+            for reader in self.program.readers(name)
+        )
 
     def route_to(self, target: str, windows: Windows, have: Geometry | None) -> Route:
         """Return how windows make the value `target` from one that has a geometry, or none yet."""

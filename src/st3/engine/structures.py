@@ -153,7 +153,8 @@ def tiles(convolution: "Convolution", cuts: list[Cut]) -> Array:
 
 def finish(convolution: "Convolution", binding: Binding) -> native.Finish:
     low, high, function = clamp(convolution.activation)
-    mask, residual = convolution.target.field.mask, convolution.residual
+    mask = convolution.target.field.mask if convolution.masked else None
+    residual = convolution.residual
     made = native.Finish(low=low, high=high, function=function)
     made.mask = binding.keep(mask) if mask is not None else None
     if residual:

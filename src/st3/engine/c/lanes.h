@@ -31,6 +31,7 @@ typedef int32_t ivec __attribute__((vector_size(LANES * 4)));
 typedef float loose_vec __attribute__((vector_size(LANES * 4), aligned(4), may_alias));
 typedef int32_t loose_ivec __attribute__((vector_size(LANES * 4), aligned(4), may_alias));
 
+#define UNROLL _Pragma("GCC unroll 32")
 #define ALWAYS static inline __attribute__((always_inline))
 
 ALWAYS vec load(const float* p) { return *(const vec*)p; }

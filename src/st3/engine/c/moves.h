@@ -3,6 +3,7 @@
 #define ST3_MOVES_H
 
 #include "finish.h"
+#include "turn.h"
 
 static void fill_border(const Halo* h, float* plane) {
     const int32_t* entry = h->entries;
@@ -31,9 +32,25 @@ ALWAYS vec gathered(const float* in, const int32_t* index, float fill) {
     return choose(outside, spread(fill), gather(in, at & ~outside));
 }
 
+// LANES vectors, whose lanes are runs of LANES numbers of the source: loaded as they lie, and transposed.
+ALWAYS void move_square(const float* in, float* out, const int32_t* index, float fill) {
+    vec square[LANES];
+    UNROLL for (int l = 0; l < LANES; l++) square[l] = index[l] < 0 ? spread(fill) : load_loose(in + index[l]);
+    transpose(square);
+    UNROLL for (int i = 0; i < LANES; i++) store_loose(out + i * LANES, square[i]);
+}
+
 static void move_plane(const Move* m, const float* in, float* out, const int32_t* index) {
-    for (int64_t v = 0; v + 1 < m->vectors; v++, index += LANES)
-        store_loose(out + v * LANES, gathered(in, index, m->fill));
+    for (int64_t v = 0; v + 1 < m->vectors;) {
+        if (m->squares && m->squares[v]) {
+            move_square(in, out + v * LANES, index + v * LANES, m->fill);
+            v += LANES;
+        } else {
+            store_loose(out + v * LANES, gathered(in, index + v * LANES, m->fill));
+            v++;
+        }
+    }
+    index += (m->vectors - 1) * LANES;
     vec last = gathered(in, index, m->fill);
     memcpy(out + (m->vectors - 1) * LANES, &last, m->last_lanes * 4);
 }

@@ -121,6 +121,7 @@ typedef struct {
     const float* in;
     float* out;
     const int32_t* index;  // LANES per vector; -1: `fill`
+    const uint8_t* squares;  // for each vector, whether the lanes of LANES vectors from here are runs; or NULL
     int64_t in_image, in_plane, out_image, out_plane, vectors, last_lanes;
     int64_t index_image, in_part, out_part;
     float fill;

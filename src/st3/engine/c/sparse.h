@@ -13,7 +13,6 @@
 #define AHEAD 2048  // bytes of a list, on their way from the third cache or memory
 // One register for an address: left alone, the compiler keeps its parts in several and runs out of them.
 #define IN_REGISTER(pointer) __asm__("" : "+r"(pointer))
-#define UNROLL _Pragma("GCC unroll 32")
 #define AT_A_TIME(vectors) \
     ((vectors) * 2 > ACCUMULATORS ? 1 : (vectors) * 4 > ACCUMULATORS ? 2 : (vectors) * 8 > ACCUMULATORS ? 4 : 8)
 

@@ -34,6 +34,7 @@ def convolution_of(
         step.dilation,
         step.groups,
         step.activation,
+        planner.is_looked_around(step.target),
     )
 
 
