@@ -1,4 +1,4 @@
-"""The dense convolution whose lanes are outputs: for small pictures, whose patches leave lanes empty."""
+"""The dense convolution whose lanes are outputs: for small pictures, whose patches leave lanes empty or are tiny."""
 
 import itertools
 from collections.abc import Iterator
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from .convolution import Convolution
 
 KERNEL = "lanewise"
+FEW = 4  # vectors of a plane that leave other kernels too few sums at a time
 TAPS_AHEAD = 8  # the kernel looks so many taps beyond the last
 
 
@@ -31,9 +32,9 @@ class Rectangle(NamedTuple):
 
 
 def lanewise_guesses(convolution: "Convolution") -> list[tuple[float, Config]]:
-    """Return the config with its guessed cycles, in the scale of `dense_cost`; none where no lane is empty."""
+    """Return the config with its guessed cycles, in the scale of `dense_cost`; none where others lose nothing."""
     field, outputs = convolution.target.field, len(convolution.weight)
-    if convolution.groups > 1 or field.mask is None:
+    if convolution.groups > 1 or (field.mask is None and field.geometry.vectors > FEW):
         return []
     bundle, taps = outputs_at_a_time(convolution), convolution.weight[0].size
     height, width = field.geometry.height, field.geometry.width
