@@ -2,17 +2,34 @@
 
     python random_programs.py ISA COUNT
 
-Every buffer of the arena is a block of its own here, so that a sanitizer sees a step reach beyond its buffer.
+Every buffer of the arena and every array that kernels read is a block of its own here, so that a sanitizer sees a step
+reach beyond it.
 """
 
+import ctypes
 import sys
+from typing import Any
 
 import numpy as np
 import torch
 
 from st3.engine import execution, memory, native
+from st3.engine.chain import Chain
+from st3.engine.convolution import Convolution
 from st3.engine.program import Activation, Conv, Linear, MaxPool, Program, Step
 from st3.engine.reference import evaluate, interpret
+from st3.engine.tilewise import Tilewise
+
+
+def exact(count: int) -> np.ndarray:
+    """Return bytes that begin on a cache line and end where their block does; they are never freed."""
+    address = ctypes.c_void_p()
+    if ctypes.CDLL(None).posix_memalign(ctypes.byref(address), ctypes.c_size_t(64), ctypes.c_size_t(count)):
+        raise MemoryError(count)
+    block: ctypes.Array[ctypes.c_uint8] = (ctypes.c_uint8 * count).from_address(address.value or 0)
+    made = np.ctypeslib.as_array(block)
+    made[:] = 0
+    return made
 
 
 class Apart:
@@ -20,19 +37,25 @@ class Apart:
 
     def __init__(self, kernels: native.Kernels, buffers: list[memory.Buffer]) -> None:
         self.floats = 0
-        self.blocks: dict[int, np.ndarray] = {}
-        for number, buffer in enumerate(buffers):
-            spare = np.zeros(buffer.size + 16, np.float32)
-            begin = -(spare.ctypes.data // 4) % 16
-            # numpy's own block is a little larger than the buffer: the end must meet the block's end
-            self.blocks[id(buffer)] = spare[begin : begin + buffer.size]
-            buffer.offset = number
+        self.blocks = {id(buffer): exact(4 * buffer.size).view(np.float32) for buffer in buffers if buffer.size}
 
     def address(self, buffer: memory.Buffer) -> int:
         return int(self.blocks[id(buffer)].ctypes.data)
 
     def view(self, buffer: memory.Buffer, shape: tuple[int, ...]) -> torch.Tensor:
         return torch.from_numpy(self.blocks[id(buffer)])[: int(np.prod(shape))].view(shape)
+
+
+class Single:
+    """A store whose arrays lie apart."""
+
+    def __init__(self, kernels: native.Kernels) -> None:
+        pass
+
+    def keep(self, array: np.ndarray[Any, Any]) -> int:
+        block = exact(max(1, array.nbytes))
+        block[: array.nbytes] = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
+        return int(block.ctypes.data)
 
 
 def weights(random: np.random.Generator, *shape: int) -> np.ndarray:
@@ -94,6 +117,17 @@ def some_program(random: np.random.Generator) -> Program:
     return Program(steps=tuple(steps), shapes=shapes, inputs=("x",), outputs=(last,))
 
 
+def any_way(kind: Any, random: np.random.Generator) -> None:
+    """Compute steps of a kind in a way taken at random: scratch is then as large as this way asks for, no larger."""
+    all_ways = kind.alternatives
+
+    def one_way(self: Any) -> list[Any]:
+        ways = all_ways(self)
+        return [ways[random.integers(len(ways))]]
+
+    kind.alternatives = one_way
+
+
 def main(isa: str, count: int) -> None:
     try:
         native.kernels(isa)
@@ -101,6 +135,9 @@ def main(isa: str, count: int) -> None:
         print(f"{isa} is not here")
         return
     execution.Arena = Apart  # type: ignore[assignment, misc]
+    native.Store = Single  # type: ignore[assignment, misc]
+    for kind in (Convolution, Chain, Tilewise):
+        any_way(kind, np.random.default_rng(0))
     for seed in range(count):
         random = np.random.default_rng(seed)
         program = some_program(random)

@@ -1,9 +1,13 @@
 """The library: found, built, or an error that says what is missing."""
 
+import shutil
+import subprocess
+
 import pytest
 
+from st3.engine import build as building
 from st3.engine import native
-from st3.engine.build import BuildError, build
+from st3.engine.build import BuildError, build, compiler
 from st3.engine.program import Conv, Program
 from st3.engine.reference import interpret
 from st3.engine.runtime import Runtime
@@ -16,6 +20,33 @@ def test_a_missing_library_is_named(tmp_path, monkeypatch):
     assert str(fault.value).startswith(
         f"the compiled kernels are missing: no file {tmp_path / 'none.so'}; install st3"
     )
+
+
+def assert_of_another_version(library, monkeypatch):
+    monkeypatch.setenv("ST3_KERNELS", str(library))
+    with pytest.raises(native.NativeError) as fault:
+        native.kernels()
+    assert str(fault.value) == (
+        f"the compiled kernels in {library} are of another version of st3; run `python -m st3.engine.build`"
+    )
+
+
+@pytest.mark.skipif(not native.is_built(), reason="the kernels are not built")
+def test_a_library_of_other_sources_is_not_used(tmp_path, monkeypatch):
+    library = shutil.copy(native.library_path(), tmp_path / "_kernels.so")
+    sources = shutil.copytree(building.SOURCES, tmp_path / "c")
+    with (sources / "rows.h").open("a", encoding="utf-8") as stream:
+        stream.write("// no structure has another size, but it is read in another way\n")
+    monkeypatch.setattr(building, "SOURCES", sources)
+    assert_of_another_version(library, monkeypatch)
+
+
+@pytest.mark.skipif(not shutil.which("cc"), reason="needs a C compiler")
+def test_a_library_that_does_not_say_what_it_was_made_from_is_not_used(tmp_path, monkeypatch):
+    source, library = tmp_path / "old.c", tmp_path / "old.so"
+    source.write_text("int st3_size(int which) { return which; }\n", encoding="utf-8")
+    subprocess.run([*compiler(), "-shared", "-fPIC", "-o", str(library), str(source)], check=True)
+    assert_of_another_version(library, monkeypatch)
 
 
 def test_without_a_library_everything_runs_in_torch(tmp_path, monkeypatch):

@@ -2,7 +2,7 @@
 
 import math
 import os
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, wait
 from dataclasses import replace
 from queue import Empty, SimpleQueue
 
@@ -62,7 +62,10 @@ class BatchedExecution:
                     result[begin : begin + self.size] = piece
 
         others = [self.workers.submit(work, each) for each in self.executions[1:]] if self.workers else []
-        work(self.execution)
+        try:
+            work(self.execution)
+        finally:
+            wait(others)  # else the next call would compute in the same memory
         for other in others:
             other.result()
         return results

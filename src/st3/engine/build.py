@@ -3,6 +3,7 @@
 Needs the standard library and a C compiler; the installer loads this file by itself.
 """
 
+import hashlib
 import os
 import platform
 import shlex
@@ -42,7 +43,7 @@ def build(target: Path, extra: tuple[str, ...] = ()) -> Path:
     with tempfile.TemporaryDirectory() as folder:
         jobs: list[tuple[str, str, tuple[str, ...]]] = [
             ("pool.c", "pool.o", ()),
-            ("dispatch.c", "dispatch.o", ()),
+            ("dispatch.c", "dispatch.o", (f'-DSOURCES="{fingerprint()}"',)),
         ]
         for name, flags in instruction_sets().items():
             jobs.append(("kernels.c", f"{name}.o", (f"-DISA={name}", *flags)))
@@ -60,6 +61,14 @@ def build(target: Path, extra: tuple[str, ...] = ()) -> Path:
         shutil.copy(linked, beside)
         os.replace(beside, library)
     return library
+
+
+def fingerprint() -> str:
+    """Return a text that tells these C sources from any others; the library holds that of its own."""
+    texts = hashlib.sha256()
+    for source in sorted(SOURCES.glob("*.[ch]")):
+        texts.update(f"{source.name}\n".encode() + source.read_bytes())
+    return texts.hexdigest()[:16]
 
 
 def instruction_sets() -> dict[str, tuple[str, ...]]:

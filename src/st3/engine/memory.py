@@ -50,6 +50,17 @@ def fresh(shape: tuple[int, ...]) -> Tensor:
     return torch.empty(shape, dtype=torch.float32, device="cpu")
 
 
+def address_of(tensor: Tensor) -> int:
+    """Return where a tensor's numbers lie; one that has none, as a tracer's stand-ins, is refused."""
+    address = tensor.data_ptr()
+    if not address:
+        raise ValueError(
+            f"a tensor of shape {tuple(tensor.shape)} has no numbers in memory (it was freed, or stands in for one "
+            "while torch traces): a compiled model computes with real ones"
+        )
+    return address
+
+
 def place(buffers: list[Buffer]) -> int:
     """Give every buffer an offset, large ones first, each at the lowest free place; return the size needed."""
     placed: list[Buffer] = []

@@ -11,9 +11,10 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from .build import LIBRARY
+from .build import LIBRARY, fingerprint
 
 PLACE = "ST3_KERNELS"  # environment: the library's path, in place of the one in the package
+OTHER = "the compiled kernels in {} are of another version of st3; run `python -m st3.engine.build`"
 
 
 class NativeError(RuntimeError):
@@ -308,13 +309,18 @@ def is_built() -> bool:
 
 @cache
 def load(path: Path) -> ctypes.CDLL:
-    """Open the library and check that its structures are the ones described here."""
+    """Open the library and check that it was made from the C sources that lie here."""
     if not path.is_file():
         raise NativeError(
             f"the compiled kernels are missing: no file {path}; install st3 where a C compiler is found, or run "
             "`python -m st3.engine.build`"
         )
     library = ctypes.CDLL(str(path))
+    if not hasattr(library, "st3_sources"):
+        raise NativeError(OTHER.format(path))
+    library.st3_sources.restype, library.st3_sources.argtypes = c_char_p, []
+    if library.st3_sources().decode() != fingerprint():
+        raise NativeError(OTHER.format(path))
     library.st3_kernels.restype, library.st3_kernels.argtypes = POINTER(KernelTable), [c_char_p]
     library.st3_size.restype, library.st3_size.argtypes = c_int64, [c_int32]
     library.st3_pool_new.restype, library.st3_pool_new.argtypes = c_void_p, [c_int32, c_int64]
@@ -330,7 +336,7 @@ def load(path: Path) -> ctypes.CDLL:
     known: Sequence[type[Structure]] = (Item, Tile, Span, Block, Finish, *KINDS, Step, KernelTable)
     sizes = [library.st3_size(i) for i in range(len(known))]
     if sizes != [ctypes.sizeof(each) for each in known]:
-        raise NativeError(f"the compiled kernels in {path} are of another version of st3; build them again")
+        raise NativeError(OTHER.format(path))
     return library
 
 

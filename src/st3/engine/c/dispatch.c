@@ -22,6 +22,9 @@ PUBLIC const Kernels* st3_kernels(const char* wanted) {
     return 0;
 }
 
+// What the library was made from. Sizes alone say little: an array that others may leave out takes as much room.
+PUBLIC const char* st3_sources(void) { return SOURCES; }
+
 PUBLIC int64_t st3_size(int32_t which) {
     static const int64_t sizes[] = {sizeof(Item), sizeof(Tile), sizeof(Span), sizeof(Block), sizeof(Finish), sizeof(Sparse),
                                     sizeof(Dense), sizeof(Halo), sizeof(Move), sizeof(Turn), sizeof(Window),

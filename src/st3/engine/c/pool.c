@@ -9,6 +9,9 @@
 #include <sys/mman.h>
 #include <time.h>
 
+#ifndef BLOCK
+#define BLOCK (2 << 20)  // bytes, a huge page; less under a sanitizer, so that it sees where a block ends
+#endif
 #define SPINS 4000  // some microseconds; a caller in a loop finds the threads awake, an idle process costs nothing
 
 typedef struct {
@@ -34,9 +37,8 @@ struct Pool {
 };
 
 void* st3_allocate(int64_t bytes) {
-    int64_t huge = 2 << 20;
-    bytes = (bytes + huge - 1) / huge * huge;
-    void* block = aligned_alloc(huge, bytes);
+    bytes = (bytes + BLOCK - 1) / BLOCK * BLOCK;
+    void* block = aligned_alloc(BLOCK, bytes);
     if (!block) return 0;
 #if defined(__linux__)
     madvise(block, bytes, MADV_HUGEPAGE);  // planes lie far apart: with small pages, looking up addresses costs more
