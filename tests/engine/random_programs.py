@@ -1,61 +1,23 @@
 """A program, not a test: run random programs with exact buffers and compare with torch.
 
-    python random_programs.py ISA COUNT
+    python random_programs.py ISA COUNT [THREADS]
 
-Every buffer of the arena and every array that kernels read is a block of its own here, so that a sanitizer sees a step
-reach beyond it.
+Every step is computed in a way taken at random.
 """
 
-import ctypes
 import sys
 from typing import Any
 
 import numpy as np
 import torch
+from tests.engine.exact_blocks import use_exact_blocks
 
-from st3.engine import execution, memory, native
+from st3.engine import execution, native
 from st3.engine.chain import Chain
 from st3.engine.convolution import Convolution
 from st3.engine.program import Activation, Conv, Linear, MaxPool, Program, Step
 from st3.engine.reference import evaluate, interpret
 from st3.engine.tilewise import Tilewise
-
-
-def exact(count: int) -> np.ndarray:
-    """Return bytes that begin on a cache line and end where their block does; they are never freed."""
-    address = ctypes.c_void_p()
-    if ctypes.CDLL(None).posix_memalign(ctypes.byref(address), ctypes.c_size_t(64), ctypes.c_size_t(count)):
-        raise MemoryError(count)
-    block: ctypes.Array[ctypes.c_uint8] = (ctypes.c_uint8 * count).from_address(address.value or 0)
-    made = np.ctypeslib.as_array(block)
-    made[:] = 0
-    return made
-
-
-class Apart:
-    """An arena whose buffers lie apart, each in a block of its own size."""
-
-    def __init__(self, kernels: native.Kernels, buffers: list[memory.Buffer]) -> None:
-        self.floats = 0
-        self.blocks = {id(buffer): exact(4 * buffer.size).view(np.float32) for buffer in buffers if buffer.size}
-
-    def address(self, buffer: memory.Buffer) -> int:
-        return int(self.blocks[id(buffer)].ctypes.data)
-
-    def view(self, buffer: memory.Buffer, shape: tuple[int, ...]) -> torch.Tensor:
-        return torch.from_numpy(self.blocks[id(buffer)])[: int(np.prod(shape))].view(shape)
-
-
-class Single:
-    """A store whose arrays lie apart."""
-
-    def __init__(self, kernels: native.Kernels) -> None:
-        pass
-
-    def keep(self, array: np.ndarray[Any, Any]) -> int:
-        block = exact(max(1, array.nbytes))
-        block[: array.nbytes] = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
-        return int(block.ctypes.data)
 
 
 def weights(random: np.random.Generator, *shape: int) -> np.ndarray:
@@ -128,20 +90,19 @@ def any_way(kind: Any, random: np.random.Generator) -> None:
     kind.alternatives = one_way
 
 
-def main(isa: str, count: int) -> None:
+def main(isa: str, count: int, threads: int = 2) -> None:
     try:
         native.kernels(isa)
     except native.NativeError:
         print(f"{isa} is not here")
         return
-    execution.Arena = Apart  # type: ignore[assignment, misc]
-    native.Store = Single  # type: ignore[assignment, misc]
+    use_exact_blocks()
     for kind in (Convolution, Chain, Tilewise):
         any_way(kind, np.random.default_rng(0))
     for seed in range(count):
         random = np.random.default_rng(seed)
         program = some_program(random)
-        runtime = execution.Execution(program, threads=1 + seed % 2, isa=isa)
+        runtime = execution.Execution(program, threads=1 + seed % threads, isa=isa)
         x = torch.from_numpy(random.standard_normal(program.shapes["x"]).astype(np.float32))
         got, want = runtime.run(x)[0], interpret(program, x)[0]
         if not torch.allclose(got, want, rtol=1e-3, atol=1e-3):
@@ -150,4 +111,4 @@ def main(isa: str, count: int) -> None:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], int(sys.argv[2]))
+    main(sys.argv[1], *map(int, sys.argv[2:]))

@@ -1,4 +1,4 @@
-"""The C core under the address and undefined-behaviour sanitizers, on random programs."""
+"""The C core under sanitizers: of addresses and undefined behaviour, and of threads."""
 
 import os
 import shutil
@@ -10,47 +10,80 @@ import pytest
 
 from st3.engine.build import build, compiler
 
+ROOT = Path(__file__).parents[2]
 TESTS = Path(__file__).parent
-SOURCE = Path(__file__).parents[2] / "src"
+ISAS = ["avx512", "avx2", "baseline"]
+
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.timeout(900),
+    pytest.mark.skipif(not shutil.which("cc"), reason="needs a C compiler"),
+]
 
 
-def runtime_library(name: str) -> str | None:
+def runtime_library(name: str) -> str:
     """Return the path of a sanitizer's runtime, as the compiler knows it."""
     found = subprocess.run(
         [*compiler(), f"-print-file-name={name}"], capture_output=True, text=True, check=False
     )
     path = found.stdout.strip()
-    return path if os.path.isabs(path) else None
+    if not os.path.isabs(path):
+        pytest.skip(f"the compiler has no {name}")
+    return path
+
+
+def run(library: Path, preload: list[str], *command: str) -> subprocess.CompletedProcess[str]:
+    """Run Python with the library and a sanitizer."""
+    environment = {
+        **os.environ,
+        "PYTHONPATH": f"{ROOT / 'src'}{os.pathsep}{ROOT}",
+        "ST3_KERNELS": str(library),
+        "ST3_TUNING": "off",
+        "LD_PRELOAD": " ".join(runtime_library(name) for name in preload),
+        "ASAN_OPTIONS": "detect_leaks=0:verify_asan_link_order=0",
+        "TSAN_OPTIONS": "exitcode=66",
+    }
+    return subprocess.run(
+        [sys.executable, *command], env=environment, cwd=ROOT, capture_output=True, text=True, check=False
+    )
+
+
+# With the C++ library, since torch throws exceptions: the sanitizer looks for the function that does when it starts.
+ADDRESSES = ["libasan.so", "libstdc++.so"]
 
 
 @pytest.fixture(scope="module")
 def sanitized(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    flags = ("-fsanitize=address,undefined", "-fno-sanitize-recover=all", "-g", "-O1")
+    flags = ("-fsanitize=address,undefined", "-fno-sanitize-recover=all", "-g", "-O1", "-DBLOCK=64")
     return build(tmp_path_factory.mktemp("sanitized") / "_kernels.so", flags)
 
 
-@pytest.mark.slow
-@pytest.mark.timeout(900)
-@pytest.mark.skipif(not shutil.which("cc"), reason="needs a C compiler")
-@pytest.mark.parametrize("isa", ["avx512", "avx2", "baseline"])
+@pytest.mark.parametrize("isa", ISAS)
 def test_random_programs_read_and_write_only_what_is_theirs(sanitized, isa):
-    preload = runtime_library("libasan.so")
-    if preload is None:
-        pytest.skip("the compiler has no address sanitizer")
-    environment = {
-        **os.environ,
-        "PYTHONPATH": str(SOURCE),
-        "ST3_KERNELS": str(sanitized),
-        "ST3_TUNING": "off",
-        "LD_PRELOAD": preload,
-        "ASAN_OPTIONS": "detect_leaks=0:verify_asan_link_order=0",
-    }
-    result = subprocess.run(
-        [sys.executable, str(TESTS / "random_programs.py"), isa, "150"],
-        env=environment,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    result = run(sanitized, ADDRESSES, str(TESTS / "random_programs.py"), isa, "400")
     assert result.returncode == 0, result.stdout[-2000:] + result.stderr[-4000:]
-    assert "150 programs" in result.stdout or "not here" in result.stdout
+    assert "400 programs" in result.stdout or "not here" in result.stdout
+
+
+@pytest.mark.parametrize(
+    "name", sorted({each.name for each in TESTS.glob("test_*.py")} - {Path(__file__).name})
+)
+def test_every_test_of_the_engine_passes_under_the_sanitizers(sanitized, name):
+    which = "slow" if name == "test_transformers.py" else "not slow"  # these are slow, all of them
+    result = run(
+        sanitized, ADDRESSES, "-m", "pytest", "-q", "-p", "tests.engine.exact_blocks", "-p", "no:cacheprovider",
+        "-m", which, str(TESTS / name),
+    )  # fmt: skip
+    assert result.returncode == 0, result.stdout[-4000:] + result.stderr[-4000:]
+
+
+@pytest.fixture(scope="module")
+def watched(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return build(tmp_path_factory.mktemp("watched") / "_kernels.so", ("-fsanitize=thread", "-g", "-O1"))
+
+
+@pytest.mark.parametrize("isa", ISAS)
+def test_threads_never_touch_the_same_numbers_at_once(watched, isa):
+    result = run(watched, ["libtsan.so"], str(TESTS / "random_programs.py"), isa, "60", "4")
+    assert result.returncode == 0, result.stdout[-2000:] + result.stderr[-4000:]
+    assert "60 programs" in result.stdout or "not here" in result.stdout

@@ -62,8 +62,8 @@ def test_the_default_device_of_torch_does_not_matter(pictures):
 
 
 REFUSAL = (
-    "a tensor of shape (1, 3, 20, 20) has no numbers in memory (it was freed, or stands in for one while torch traces): "
-    "a compiled model computes with real ones"
+    "a tensor of shape (1, 3, 20, 20) has no numbers in memory (it was freed, or stands in for one "
+    "while torch traces): a compiled model computes with real ones"
 )
 
 
