@@ -12,7 +12,7 @@ from torch import Tensor
 
 from .execution import Execution
 from .executor import Executor
-from .memory import fresh
+from .memory import fresh, no_address
 from .planned import Operation
 from .runtime import Runtime
 
@@ -34,6 +34,7 @@ class Direct:
             for number, plain in enumerate(execution.outputs)
             if plain.buffer
         ]
+        self.execution = execution  # its memory lives as long as the views and addresses of it
         self.pool, self.slots = execution.pool, execution.slots
         self.steps = steps  # lives as long as its address is used
         self.call = (ctypes.addressof(steps), count, ctypes.addressof(self.slots))
@@ -57,7 +58,7 @@ class Direct:
         """Return the outputs for tensors that fit; one call at a time."""
         answers = [torch.empty_like(each) for each in self.like]
         for slot, tensor in enumerate((*given, *answers)):
-            self.slots[slot] = tensor.data_ptr()
+            self.slots[slot] = tensor.data_ptr() or no_address(tensor)
         self.pool.run(*self.call)
         for number, view in self.copied:
             answers[number].copy_(view)

@@ -9,7 +9,7 @@ from torch import Tensor
 from . import native
 from .config import Alternative
 from .lowering import lower
-from .memory import Arena, Buffer, address_of, fresh
+from .memory import Arena, Buffer, fresh, no_address
 from .planned import Binding, Operation
 from .planner import Planner
 from .program import Program
@@ -140,13 +140,13 @@ class Execution:
         """Return the program's outputs for float32 tensors in the usual order."""
         inputs = tuple(each.contiguous() for each in inputs)
         for slot, tensor in enumerate(inputs):
-            self.slots[slot] = address_of(tensor)
+            self.slots[slot] = tensor.data_ptr() or no_address(tensor)
         results: list[Tensor | None] = []
         for number, (name, plain) in enumerate(zip(self.program.outputs, self.outputs, strict=True)):
             slot = len(inputs) + number
             if plain.slot == slot:
                 result = fresh(self.program.shapes[name])
-                self.slots[slot] = address_of(result)
+                self.slots[slot] = result.data_ptr() or no_address(result)
                 results.append(result)
             else:
                 results.append(None)

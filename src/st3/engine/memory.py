@@ -4,6 +4,7 @@ import ctypes
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import NoReturn
 
 import numpy as np
 import torch
@@ -50,15 +51,12 @@ def fresh(shape: tuple[int, ...]) -> Tensor:
     return torch.empty(shape, dtype=torch.float32, device="cpu")
 
 
-def address_of(tensor: Tensor) -> int:
-    """Return where a tensor's numbers lie; one that has none, as a tracer's stand-ins, is refused."""
-    address = tensor.data_ptr()
-    if not address:
-        raise ValueError(
-            f"a tensor of shape {tuple(tensor.shape)} has no numbers in memory (it was freed, or stands in for one "
-            "while torch traces): a compiled model computes with real ones"
-        )
-    return address
+def no_address(tensor: Tensor) -> NoReturn:
+    """Refuse a tensor whose `data_ptr()` is 0: kernels would read and write there."""
+    raise ValueError(
+        f"a tensor of shape {tuple(tensor.shape)} has no numbers in memory (it was freed, or stands in for one "
+        "while torch traces): a compiled model computes with real ones"
+    )
 
 
 def place(buffers: list[Buffer]) -> int:
