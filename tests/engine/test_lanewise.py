@@ -34,6 +34,27 @@ def test_the_spans_of_all_vectors_hold_every_pixel_once(isa, size, images):
     np.testing.assert_array_equal(seen, field.inside().reshape(seen.shape).astype(int))
 
 
+@pytest.mark.parametrize("isa", available())
+@pytest.mark.parametrize("wide", [1, 5])
+def test_vectors_without_a_pixel_are_computed_too(isa, wide):
+    """The second convolution keeps the layout of its input, which has two more rows: in them no lane has a pixel."""
+    images = native.kernels(isa).lanes
+    steps = [
+        Conv(name="a", sources=("x",), target="a", weight=sparse((4, 3, 1, 1), 1.0, 1), bias=None),
+        Conv(name="b", sources=("a",), target="b", weight=sparse((5, 4, 3, 1), 1.0, 2), bias=None),
+    ]
+    whole = program(steps, {"x": (images, 3, 22, wide)}, ("b",))
+    execution = Execution(whole, isa=isa)
+    number = max(i for i, operation in enumerate(execution.operations) if operation.tune)
+    field = execution.operations[number].tune.target.field
+    assert not field.inside().reshape(field.geometry.vectors, -1).any(axis=1).all()
+    (way,) = (each for each in execution.alternatives[number] if each.kernel == "lanewise")
+    execution.structures[number] = execution.steps(way.make(execution.binding()))
+    execution.segments = execution.cut()
+    x = torch.randn(whole.shapes["x"], generator=torch.Generator().manual_seed(0))
+    torch.testing.assert_close(execution.run(x)[0], interpret(whole, x)[0], rtol=1e-4, atol=2e-4)
+
+
 def test_a_rectangle_of_lanes_is_cut_into_as_few_parts_as_there_are_kernels_for():
     assert list(cut(Rectangle(0, 1, 2, 7), {(2, 7), (1, 1)})) == [Rectangle(0, 1, 2, 7)]
     assert list(cut(Rectangle(0, 0, 4, 4), {(2, 4), (1, 1)})) == [
