@@ -23,7 +23,7 @@ ALWAYS void dense_tile(const Dense* d, int32_t group, int32_t block, const Tile*
     const int32_t* end_tap = d->taps + d->blocks[block + 1];
     const float* weight = d->weights + d->starts[group * d->block_count + block];
     const int32_t* mask = d->finish.mask ? d->finish.mask + tile->mask : 0;
-    const vec low = spread(d->finish.low), high = spread(d->finish.high);
+    const Clamp clamp = clamp_of(&d->finish);
     for (int32_t first = low_output; first < end_output; first += outputs) {
         vec sums[DENSE_SUMS];
         float* waiting = partial + (int64_t)(first - low_output) * vectors * LANES;
@@ -65,11 +65,8 @@ ALWAYS void dense_tile(const Dense* d, int32_t group, int32_t block, const Tile*
             if (first + k >= end_output) continue;
             float* to = out + (first + k) * d->out_plane;
             const float* more = residual ? residual + (first + k) * d->finish.residual_plane : 0;
-            UNROLL for (int r = 0; r < rows; r++) UNROLL for (int c = 0; c < columns; c++)
-                store(to + r * d->out_row + c * LANES,
-                      clamped(sums[k * vectors + r * columns + c],
-                              more ? more + r * d->finish.residual_row + c * LANES : 0, low, high,
-                              mask ? mask + r * d->mask_row + c * LANES : 0));
+            finish_tile(sums + k * vectors, to, d->out_row, more, d->finish.residual_row, clamp, mask, d->mask_row, rows,
+                        columns);
             if (d->finish.function)
                 activate_tile(to, d->out_row, rows, columns, d->finish.function, mask, d->mask_row);
         }

@@ -11,7 +11,7 @@ ALWAYS void depthwise_tile(const Depthwise* d, const Tile* tile, const float* in
                            int32_t channel, const int rows, const int columns, const int step) {
     const int high = (rows - 1) * step + 3, wide = (columns - 1) * step + 3;
     const int32_t* mask = d->finish.mask ? d->finish.mask + tile->mask : 0;
-    const vec low = spread(d->finish.low), limit = spread(d->finish.high);
+    const Clamp clamp = clamp_of(&d->finish);
     vec weights[9], sums[ACCUMULATORS];
     UNROLL for (int k = 0; k < 9; k++) weights[k] = spread(d->weights[channel * 9 + k]);
     UNROLL for (int v = 0; v < rows * columns; v++) sums[v] = spread(d->bias[channel]);
@@ -25,10 +25,7 @@ ALWAYS void depthwise_tile(const Depthwise* d, const Tile* tile, const float* in
             sums[down / step * columns + right / step] += weights[ky * 3 + kx] * input;
         }
     }
-    UNROLL for (int r = 0; r < rows; r++) UNROLL for (int c = 0; c < columns; c++)
-        store(out + r * d->out_row + c * LANES,
-              clamped(sums[r * columns + c], residual ? residual + r * d->finish.residual_row + c * LANES : 0, low, limit,
-                      mask ? mask + r * d->mask_row + c * LANES : 0));
+    finish_tile(sums, out, d->out_row, residual, d->finish.residual_row, clamp, mask, d->mask_row, rows, columns);
     if (d->finish.function) activate_tile(out, d->out_row, rows, columns, d->finish.function, mask, d->mask_row);
 }
 

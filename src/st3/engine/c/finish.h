@@ -56,11 +56,37 @@ static __attribute__((noinline)) vec activate(vec x, int32_t function) {
     }
 }
 
+typedef struct {
+    vec low, high;
+    int is_capped;  // few activations are: the others save an instruction
+} Clamp;
+
+ALWAYS Clamp clamp_of(const Finish* finish) {
+    return (Clamp){spread(finish->low), spread(finish->high), finish->high < INFINITY};
+}
+
 // `residual` and `mask` point at this vector's own; NULL where there is none.
-ALWAYS vec clamped(vec x, const float* residual, vec low, vec high, const int32_t* mask) {
+ALWAYS vec clamped(vec x, const float* residual, const Clamp clamp, const int32_t* mask) {
     if (residual) x += load(residual);
-    x = smaller(high, larger(low, x));
+    x = larger(clamp.low, x);
+    if (clamp.is_capped) x = smaller(clamp.high, x);
     return mask ? keep(x, *(const ivec*)mask) : x;
+}
+
+// A tile of sums, stored. Most have neither mask nor cap: without a look at these for each vector they take less time.
+ALWAYS void finish_tile(const vec* sums, float* to, int64_t row, const float* more, int64_t more_row, const Clamp clamp,
+                        const int32_t* mask, int64_t mask_row, const int rows, const int columns) {
+    if (mask || clamp.is_capped) {
+        UNROLL for (int r = 0; r < rows; r++) UNROLL for (int c = 0; c < columns; c++)
+            store(to + r * row + c * LANES, clamped(sums[r * columns + c], more ? more + r * more_row + c * LANES : 0, clamp,
+                                                    mask ? mask + r * mask_row + c * LANES : 0));
+    } else if (more) {
+        UNROLL for (int r = 0; r < rows; r++) UNROLL for (int c = 0; c < columns; c++)
+            store(to + r * row + c * LANES, larger(clamp.low, sums[r * columns + c] + load(more + r * more_row + c * LANES)));
+    } else {
+        UNROLL for (int r = 0; r < rows; r++) UNROLL for (int c = 0; c < columns; c++)
+            store(to + r * row + c * LANES, larger(clamp.low, sums[r * columns + c]));
+    }
 }
 
 // The activations that are more than a clamp, over what was just stored: a call would cost the sums their registers.

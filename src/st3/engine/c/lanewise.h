@@ -66,7 +66,7 @@ static const LanewiseKernel lanewise_kernels[] = {
 // The outputs `first` and following of one vector of pixels, from sums of all its lanes.
 static void lanewise_finish(const Lanewise* a, const float* sums, float* out, const float* residual, const int32_t* mask,
                           int32_t first, int32_t end) {
-    const vec low = spread(a->finish.low), high = spread(a->finish.high);
+    const Clamp clamp = clamp_of(&a->finish);
     for (int v = 0; v < SIDE_BY_SIDE && first + v * LANES < end; v++) {
         vec turned[LANES];
         UNROLL for (int l = 0; l < LANES; l++) turned[l] = load(sums + l * BUNDLE + v * LANES);
@@ -75,7 +75,7 @@ static void lanewise_finish(const Lanewise* a, const float* sums, float* out, co
             int32_t output = first + v * LANES + k;
             if (output >= end) continue;
             store(out + output * a->out_plane,
-                  clamped(turned[k], residual ? residual + output * a->finish.residual_plane : 0, low, high, mask));
+                  clamped(turned[k], residual ? residual + output * a->finish.residual_plane : 0, clamp, mask));
         }
     }
     if (a->finish.function)

@@ -125,13 +125,13 @@ static void run_combine(const void* arguments, int32_t task, const Place* place)
     const float* residual = c->finish.residual;
     if (residual) residual += image * c->finish.residual_image + channel * c->finish.residual_plane;
     vec scale = spread(c->scale ? c->scale[channel] : 1.0f), shift = spread(c->shift ? c->shift[channel] : 0.0f);
-    vec low = spread(c->finish.low), high = spread(c->finish.high);
+    const Clamp clamp = clamp_of(&c->finish);
     for (int32_t y = 0; y < c->height; y++)
         for (int32_t x = 0; x < c->width; x++) {
             const int32_t* mask = c->finish.mask ? c->finish.mask + ((int64_t)y * c->width + x) * LANES : 0;
             vec v = load(in + y * c->in_row + x * LANES) * scale + shift;
             const float* more = residual ? residual + y * c->finish.residual_row + x * LANES : 0;
-            store(out + y * c->out_row + x * LANES, clamped(v, more, low, high, mask));
+            store(out + y * c->out_row + x * LANES, clamped(v, more, clamp, mask));
         }
     if (c->finish.function)
         activate_tile(out, c->out_row, c->height, c->width, c->finish.function, c->finish.mask, c->width * LANES);

@@ -56,7 +56,7 @@ ALWAYS void sparse_tile(const Sparse* s, const Block* block, const Tile* tile, c
     const int32_t* output = s->outputs + block->bundle * outputs;
     const int32_t* length = s->lengths + block->bundle;
     const int32_t* mask = s->finish.mask ? s->finish.mask + tile->mask : 0;
-    const vec low = spread(s->finish.low), high = spread(s->finish.high);
+    const Clamp clamp = clamp_of(&s->finish);
     for (int i = 0; i < block->bundles; i++, output += outputs) {
         vec sums[ACCUMULATORS];
         if (block->first) {
@@ -98,11 +98,8 @@ ALWAYS void sparse_tile(const Sparse* s, const Block* block, const Tile* tile, c
                 if (output[k] < 0) continue;
                 float* to = out + output[k] * s->out_plane;
                 const float* more = residual ? residual + output[k] * s->finish.residual_plane : 0;
-                UNROLL for (int r = 0; r < rows; r++) UNROLL for (int c = 0; c < columns; c++)
-                    store(to + r * s->out_row + c * LANES,
-                          clamped(sums[k * vectors + r * columns + c],
-                                  more ? more + r * s->finish.residual_row + c * LANES : 0, low, high,
-                                  mask ? mask + r * s->mask_row + c * LANES : 0));
+                finish_tile(sums + k * vectors, to, s->out_row, more, s->finish.residual_row, clamp, mask, s->mask_row, rows,
+                            columns);
             }
             if (s->finish.function)
                 for (int k = 0; k < outputs; k++)
