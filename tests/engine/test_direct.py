@@ -36,12 +36,25 @@ class Twice(Pair):
         return scores, scores, x
 
 
+class Same(Pair):
+    def forward(self, x):
+        scores = self.head(self.body(x))
+        return scores, scores
+
+
+class Passed(Pair):
+    def forward(self, x):
+        return self.head(self.body(x)), x.flatten(1)
+
+
 MODELS = {
     "classifier": lambda: nn.Sequential(*features(), nn.Linear(8, 5)),
     "pictures": lambda: nn.Conv2d(3, 4, 3),
     "answer in the arena": lambda: nn.Sequential(*features()),
     "answer that is read": Pair,
-    "answers that are the same": Twice,
+    "answers that are the same": Same,
+    "an answer that is an argument": Passed,
+    "answers that are the same, and an argument": Twice,
 }
 
 
@@ -83,6 +96,7 @@ def test_answers_share_no_memory(name):
         lambda: X.clone().requires_grad_(),
         lambda: nn.Parameter(X.clone()),
         lambda: X[:, :, :1].expand(1, 3, 8, 8),
+        lambda: torch._neg_view(X),  # what the imaginary part of a conjugate is
         lambda: torch.cat([X, X])[1:],
         lambda: torch.randn(2, 3, 8, 8),
         lambda: torch.randn(1, 3, 5, 9),
@@ -94,6 +108,7 @@ def test_answers_share_no_memory(name):
         "gradients",
         "parameter",
         "expanded",
+        "negated",
         "offset",
         "batch",
         "size",
@@ -129,6 +144,17 @@ def test_torch_s_default_type_and_device_do_not_matter(batch, is_turned):
     assert "Conv" in report
 
 
+def test_a_model_compiled_in_inference_mode_is_called_outside_of_it():
+    class Partly(nn.Sequential):
+        def forward(self, x):
+            return self[1](torch.cumsum(self[0](x), 1))  # torch computes the sums
+
+    model, x = Partly(nn.Linear(3, 4), nn.Linear(4, 2)).eval(), torch.randn(1, 3)
+    with torch.inference_mode():
+        fast = compiled(model, x)
+    assert_close(fast(x), model(x))
+
+
 def test_the_bits_of_another_type_are_no_input():
     class Ignores(nn.Module):
         def __init__(self) -> None:
@@ -154,6 +180,7 @@ def test_the_bits_of_another_type_are_no_input():
         ((X[0],), "the input has 3 dimensions, 3x8x8; the model was compiled for 4, 1x3x8x8"),
         ((X.to("meta"),), "the input is on meta; the engine runs on the CPU: use x.cpu()"),
         ((X[:0],), "the input of shape 0x3x8x8 is empty"),
+        ((X.to_sparse(),), "the input is torch.sparse_coo; the engine takes dense tensors: use x.to_dense()"),
         ((X, X), "Sequential was compiled for arguments of the form (...), got (..., ...)"),
         ((), "Sequential was compiled for arguments of the form (...), got ()"),
     ],

@@ -3,13 +3,14 @@
 import numpy as np
 import pytest
 
-from st3.engine.layout import Border, Field, Strides, best_geometry, gather_index, squares_of
+from st3.engine.layout import NO_BORDER, Border, Field, Strides, best_geometry, gather_index, squares_of
 
 
 @pytest.mark.parametrize("lanes", [4, 16])
-def test_squares_are_runs_of_the_source_in_every_lane_and_do_not_overlap(lanes):
-    field = Field.of((1, 1, 77, 91), best_geometry(1, 77, 91, lanes), Border(1, 3, 2, 1), lanes)
-    index = gather_index(field, Strides(0, 0, 91, 1)).reshape(-1, lanes)
+@pytest.mark.parametrize(("size", "border"), [((77, 91), Border(1, 3, 2, 1)), ((64, 64), NO_BORDER)])
+def test_squares_are_runs_of_the_source_in_every_lane_and_do_not_overlap(lanes, size, border):
+    field = Field.of((1, 1, *size), best_geometry(1, *size, lanes), border, lanes)
+    index = gather_index(field, Strides(0, 0, size[1], 1)).reshape(-1, lanes)
     begins = np.flatnonzero(squares_of(index))
     assert len(begins) > len(index) // lanes // 4
     assert (np.diff(begins) >= lanes).all()

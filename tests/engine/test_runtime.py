@@ -378,3 +378,22 @@ def test_a_large_batch_is_executed_in_parts_with_the_same_result(threads):
     made = Program(steps=(conv, mean), shapes=shapes, inputs=("x",), outputs=("mean", "conv"))
     assert part_of(made).shapes["x"] == (1, 4, 200, 200)
     assert_right(made, threads=threads)
+
+
+@pytest.mark.parametrize("isa", available())
+@pytest.mark.parametrize("size", [7, 16, 29])
+def test_a_field_for_windows_that_leave_pixels_out_serves_no_other_step(isa, size):
+    common = {"bias": None, "padding": (0, 0)}
+    steps = [
+        Conv(name="windows", sources=("x",), target="windows", weight=sparse((8, 3, 5, 5), 1.0, 1), **common),
+        Conv(name="pixels", sources=("x",), target="pixels", weight=sparse((8, 3, 1, 1), 1.0, 2), **common),
+        Elementwise(name="relu", sources=("x",), target="relu", activation=Activation("relu")),
+    ]
+    made = program(steps, {"x": (1, 3, size, size)}, ("windows", "pixels", "relu", "mean"))
+    mean = GlobalAverage(name="mean", sources=("x",), target="mean")
+    assert_right(replace(made, steps=(*made.steps, mean), shapes={**made.shapes, "mean": (1, 3)}), isa)
+
+
+def test_an_answer_may_be_given_twice():
+    step = Linear(name="y", sources=("x",), target="y", weight=sparse((5, 3), 1.0, 1), bias=None)
+    assert_right(program([step], {"x": (1, 3)}, ("y", "y")))

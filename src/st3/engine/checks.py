@@ -78,6 +78,8 @@ def check_input(leaves: Sequence[Any], expected: Sequence[Any] | None = None) ->
             continue
         if leaf.device.type != "cpu":
             raise ValueError(f"{what} is on {leaf.device}; the engine runs on the CPU: use x.cpu()")
+        if leaf.layout is not torch.strided:
+            raise ValueError(f"{what} is {leaf.layout}; the engine takes dense tensors: use x.to_dense()")
         like = expected[number] if expected is not None else None
         if isinstance(like, Tensor):
             _check_alike(what, leaf, like)

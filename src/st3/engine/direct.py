@@ -26,9 +26,8 @@ class Direct:
         program = execution.program
         self.inputs = [torch.Size(program.shapes[name]) for name in program.inputs]
         shapes = [program.shapes[name] for name in program.outputs]
-        self.like = [
-            fresh(shape) for shape in shapes
-        ]  # answers are made like them; never written, they take no memory
+        # Answers are made like these; never written, they take no memory.
+        self.like = [fresh(shape) for shape in shapes]
         self.copied = [
             (number, execution.arena.view(plain.buffer, shapes[number]))
             for number, plain in enumerate(execution.outputs)
@@ -49,7 +48,9 @@ class Direct:
                 and each.shape == shape
                 and each.dtype is torch.float32
                 and each.is_cpu
+                and each.layout is torch.strided
                 and each.is_contiguous()
+                and not each.is_neg()  # its numbers lie in memory with the other sign
             ):
                 return False
         return True

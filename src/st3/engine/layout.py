@@ -218,12 +218,12 @@ def squares_of(index: Ints) -> npt.NDArray[np.uint8]:
     vectors, lanes = index.shape
     goes_on = (np.diff(index, axis=0) == np.where(index[:-1] < 0, 0, 1)).all(axis=1)
     found = np.zeros(vectors, np.uint8)
-    first, run = 0, 0
+    run = 1  # vectors up to the last one looked at, that no square has yet
     for last in range(1, vectors - 1):
-        run = run + 1 if goes_on[last - 1] else 0
-        if run >= lanes - 1 and last - lanes + 1 >= first:
+        run = run + 1 if goes_on[last - 1] or run == 0 else 1
+        if run == lanes:
             found[last - lanes + 1] = 1
-            first, run = last + 1, -1
+            run = 0
     return found
 
 

@@ -37,7 +37,8 @@ class Arena:
         self.floats = place(list(buffers)) + SLACK
         self.block = Memory(kernels, 4 * self.floats)
         whole = (ctypes.c_float * self.floats).from_address(self.block.address)
-        self.memory = torch.from_numpy(np.ctypeslib.as_array(whole))
+        with torch.inference_mode(False):  # a model compiled in that mode may be called outside of it
+            self.memory = torch.from_numpy(np.ctypeslib.as_array(whole))
 
     def address(self, buffer: Buffer) -> int:
         return self.block.address + 4 * buffer.offset

@@ -67,7 +67,8 @@ class Planner:
         if have and wanted.every == (1, 1) and have.field.border.holds(wanted.border):
             return have
         made = self.relaid(name, wanted)
-        if wanted.every == (1, 1):
+        # Windows that leave the last rows out may read a field that has not got them: no other step may take it.
+        if wanted.every == (1, 1) and wanted.source.covers(*value.shape[2:]):
             value.pictures[wanted.source] = made
         return made
 
@@ -129,8 +130,8 @@ class Planner:
         return buffer
 
     def last_plain(self, name: str) -> Plain:
-        """Make the place for a value in the usual order: the caller's tensor, if it is an answer that no step reads."""
-        if name in self.program.outputs and not self.program.readers(name):
+        """Make a place for a value in the usual order: the caller's tensor, if it is one answer that no step reads."""
+        if self.program.outputs.count(name) == 1 and not self.program.readers(name):
             slot = len(self.program.inputs) + self.program.outputs.index(name)
             self.values[name].plain = Plain(None, slot)
         else:

@@ -46,7 +46,7 @@ class Ready:
         return answers[0] if self.is_single else tree_unflatten(answers, self.out_spec)
 
     def __call__(self, leaves: list[Any]) -> Any:
-        tensors = [carried(leaf.detach().contiguous()) for leaf in leaves if isinstance(leaf, Tensor)]
+        tensors = [carried(_as_it_lies(leaf)) for leaf in leaves if isinstance(leaf, Tensor)]
         with torch.no_grad(), self.lock:
             made = dict(zip(self.executor.program.outputs, self.executor.run(*tensors), strict=True))
             answers = [_answer(leaf, made) for leaf in self.leaves]
@@ -57,6 +57,11 @@ class Ready:
                 answers[place] = answer.clone() if answer.untyped_storage().data_ptr() in taken else answer
                 taken.add(answers[place].untyped_storage().data_ptr())
         return answers[0] if self.is_single else tree_unflatten(answers, self.out_spec)
+
+
+def _as_it_lies(tensor: Tensor) -> Tensor:
+    """Return the same numbers one after the other in memory, with their own signs."""
+    return tensor.detach().resolve_conj().resolve_neg().contiguous()
 
 
 def _answer(leaf: Any, made: dict[str, Tensor]) -> Any:
