@@ -63,7 +63,7 @@ def vectors(field: Field, kernels: native.Kernels) -> list[list[tuple[int, nativ
     """Return for each vector of a plane its spans: the first lane and the kernel.
 
     A geometry that was kept from a larger input has vectors without any pixel of the picture. The kernel looks for a
-    span nevertheless: one lane, whose sum the mask wipes out.
+    span nevertheless: one lane, whose sum the mask wipes out, or nobody reads.
     """
     known = {(each.rows, each.columns): each for each in kernels.variants[KERNEL]}
     inside = field.inside().reshape(field.geometry.vectors, *lane_grid(field))

@@ -199,7 +199,7 @@ def weight_bytes(convolution: "Convolution", config: Config) -> int:
 
 
 def scratch(convolution: "Convolution", config: Config) -> int:
-    """Return how many floats of sums wait between blocks."""
+    """Return how many floats of sums wait between blocks, or to be transposed."""
     if config.kernel == LANEWISE:
         return convolution.kernels.lanes * MOST_OUTPUTS
     if config.channels_per_block >= convolution.nonzeros.channels:

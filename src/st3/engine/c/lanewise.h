@@ -63,7 +63,8 @@ static const LanewiseKernel lanewise_kernels[] = {
 #endif
 };
 
-// The outputs `first` and following of one vector of pixels, from sums of all its lanes.
+// The outputs `first` and following of one vector of pixels, from sums of all its lanes. Lanes without a pixel hold what
+// was there before: the mask makes zeros of it, or nobody looks at it.
 static void lanewise_finish(const Lanewise* a, const float* sums, float* out, const float* residual, const int32_t* mask,
                           int32_t first, int32_t end) {
     const Clamp clamp = clamp_of(&a->finish);

@@ -80,7 +80,7 @@ typedef struct {
 typedef struct {
     const float* in;
     float* out;
-    const float* bias;  // a multiple of the outputs at a time
+    const float* bias;  // beyond the last output, too, as many as are computed at a time
     Finish finish;
     const float* weights;   // [group][bundle of outputs][tap][output]
     const int64_t* starts;  // where the weights of a group begin; one more at the end
