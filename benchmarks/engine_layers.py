@@ -22,7 +22,7 @@ from torch import nn
 
 import st3
 from engine import Row, sparse_network
-from st3.engine import native
+from st3.engine import plan
 from st3.engine.execution import Execution
 from st3.engine.planned import Operation
 from st3.engine.program import Conv, Linear, Program, Step
@@ -72,7 +72,7 @@ def in_network(network: str, sparsity: float, rounds: int) -> dict[str, Any]:
     compiled = [
         (op, steps) for op, steps in zip(execution.operations, execution.structures, strict=True) if steps
     ]
-    arrays = [((native.Step * len(steps))(*steps), len(steps)) for _, steps in compiled]
+    arrays = [((plan.Step * len(steps))(*steps), len(steps)) for _, steps in compiled]
     best = [math.inf] * len(arrays)
     for _ in range(rounds):
         for number, (steps, count) in enumerate(arrays):
@@ -109,7 +109,7 @@ def kernel_alone(inputs: int, outputs: int, rows: int, density: float, rounds: i
     whole = f"(1, 1, {inputs}, {outputs})"
     ways = [each for each in execution.alternatives[number] if each.label.endswith(whole)]
     made = [execution.steps(way.make(execution.binding())) for way in ways]
-    arrays = [(native.Step * len(steps))(*steps) for steps in made]
+    arrays = [(plan.Step * len(steps))(*steps) for steps in made]
     times = [execution.pool.time(array, len(array), execution.slots, rounds) for array in arrays]
     left = int((layer.weight != 0).sum())
     found: dict[str, Any] = {"row": f"kernel:{inputs}x{outputs}:{rows} vectors:{density:g}"}

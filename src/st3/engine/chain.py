@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from . import native
+from . import plan
 from .config import Alternative, Config
 from .convolution import Convolution
 from .guesses import dense_cost, dense_guesses, sparse_configs, sparse_cost
@@ -120,7 +120,7 @@ class Maker:
         halo = move = None
         if moved is not middle:
             index = gather_index(moved, middle, chain.every)
-            move = native.Move(
+            move = plan.Move(
                 index=binding.keep(index),
                 vectors=len(index) // moved.lanes,
                 last_lanes=moved.lanes,
@@ -128,7 +128,7 @@ class Maker:
             )
         elif middle.border != NO_BORDER:
             entries, shuffles = border_copies(middle)
-            halo = native.Halo(
+            halo = plan.Halo(
                 entries=binding.keep(entries), shuffles=binding.keep(shuffles), entry_count=len(entries) // 3
             )
         sums = chain.sums(config)
@@ -137,15 +137,15 @@ class Maker:
         def held(part: Structure, kind: type[Structure]) -> int | None:
             return binding.hold(part) if isinstance(part, kind) else None
 
-        whole = native.Chain(
-            sparse=held(begin, native.Sparse),
-            dense=held(begin, native.Dense),
-            lanewise=held(begin, native.Lanewise),
+        whole = plan.Chain(
+            sparse=held(begin, plan.Sparse),
+            dense=held(begin, plan.Dense),
+            lanewise=held(begin, plan.Lanewise),
             halo=binding.hold(halo) if halo else None,
             move=binding.hold(move) if move else None,
-            next=held(end, native.Sparse),
-            depthwise=held(end, native.Depthwise),
-            window=held(end, native.Window),
+            next=held(end, plan.Sparse),
+            depthwise=held(end, plan.Depthwise),
+            window=held(end, plan.Window),
             bounds=binding.keep(np.array(bounds, np.int32)),
             middle=sums,
             plane=middle.plane,

@@ -6,7 +6,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from . import native
+from . import native, plan
 from .config import Alternative
 from .lowering import lower
 from .memory import Arena, Buffer, fresh, no_address
@@ -57,7 +57,7 @@ class Execution:
         }
         scratch = max((each.scratch for some in self.alternatives.values() for each in some), default=0)
         self.pool = native.Pool(self.kernels, threads, scratch)
-        self.structures: list[list[native.Step] | None] = [
+        self.structures: list[list[plan.Step] | None] = [
             self.bind(number, operation) for number, operation in enumerate(self.operations)
         ]
         self.segments = self.cut()
@@ -72,7 +72,7 @@ class Execution:
     def binding(self) -> Binding:
         return Binding(self.address, self.store.keep, self.hold)
 
-    def bind(self, number: int, operation: Operation) -> list[native.Step] | None:
+    def bind(self, number: int, operation: Operation) -> list[plan.Step] | None:
         binding = self.binding()
         if operation.torch:
             return None
@@ -84,8 +84,8 @@ class Execution:
         assert operation.make is not None
         return self.steps([operation.make(binding)])
 
-    def steps(self, made: list[tuple[ctypes.Structure, int]]) -> list[native.Step]:
-        return [native.Step(native.KINDS[type(each)], tasks, self.hold(each)) for each, tasks in made]
+    def steps(self, made: list[tuple[ctypes.Structure, int]]) -> list[plan.Step]:
+        return [plan.Step(plan.KINDS[type(each)], tasks, self.hold(each)) for each, tasks in made]
 
     def choose(self, operation: Operation, alternatives: list[Alternative]) -> Alternative:
         """Take the best guess, or what a tuner finds best."""
@@ -105,7 +105,7 @@ class Execution:
         store = native.Store(self.kernels)
         binding = Binding(self.address, store.keep, self.hold)
         made = [self.steps(each.make(binding)) for each in candidates]
-        arrays = [(native.Step * len(steps))(*steps) for steps in made]
+        arrays = [(plan.Step * len(steps))(*steps) for steps in made]
         times = [float("inf")] * len(made)
         other = np.zeros(OTHER_DATA, np.float32)
         for near, runs in ROUNDS:
@@ -120,11 +120,11 @@ class Execution:
     def cut(self) -> list[tuple[object, int] | Operation]:
         """Join neighbouring kernels into arrays that one call executes."""
         segments: list[tuple[object, int] | Operation] = []
-        run: list[native.Step] = []
+        run: list[plan.Step] = []
 
         def close() -> None:
             if run:
-                segments.append(((native.Step * len(run))(*run), len(run)))
+                segments.append(((plan.Step * len(run))(*run), len(run)))
                 run.clear()
 
         for operation, structure in zip(self.operations, self.structures, strict=True):

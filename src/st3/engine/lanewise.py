@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from . import native
+from . import native, plan
 from .config import Config
 from .layout import Field
 from .packing import Array, pack_dense
@@ -130,7 +130,7 @@ def lanewise_cuts(convolution: "Convolution") -> list[Cut]:
 
 def lanewise(
     convolution: "Convolution", binding: Binding, taps: Array, bounds: list[int], common: dict[str, Any]
-) -> native.Lanewise:
+) -> plan.Lanewise:
     """Return the structure; `common` are the fields it shares with other convolutions."""
     field = convolution.target.field
     spans = [
@@ -139,7 +139,7 @@ def lanewise(
         for lane, variant in each
     ]
     packed = pack_dense(convolution.weight, outputs_at_a_time(convolution), len(taps), bounds)
-    return native.Lanewise(
+    return plan.Lanewise(
         weights=binding.keep(packed.weights),
         starts=binding.keep(np.append(packed.starts, packed.weights.size)),
         taps=binding.keep(np.append(taps, np.repeat(taps[-1:], TAPS_AHEAD))),

@@ -3,7 +3,7 @@
 from ctypes import Structure
 from dataclasses import dataclass
 
-from . import native
+from . import plan
 from .layout import Ints, Strides, border_copies, gather_index, scatter_index, squares_of
 from .planned import Binding, Operation
 from .program import Shape
@@ -99,7 +99,7 @@ class Moves:
         squares = squares_of(index.reshape(-1, self.lanes)) if parts == 1 else None
 
         def make(binding: Binding) -> tuple[Structure, int]:
-            return native.Move(
+            return plan.Move(
                 in_=binding.address(source.buffer),
                 out=binding.address(target.buffer),
                 in_slot=source.slot,
@@ -128,7 +128,7 @@ class Moves:
         field = laid.field
 
         def make(binding: Binding) -> tuple[Structure, int]:
-            return native.Turn(
+            return plan.Turn(
                 in_=binding.address(source.buffer),
                 out=binding.address(target.buffer),
                 in_slot=source.slot,
@@ -149,7 +149,7 @@ class Moves:
         planes = field.groups * field.channels
 
         def make(binding: Binding) -> tuple[Structure, int]:
-            return native.Halo(
+            return plan.Halo(
                 field=binding.address(buffer),
                 entries=binding.keep(entries),
                 shuffles=binding.keep(shuffles),

@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 import torch
 
-from . import native
+from . import plan
 from .execution import Execution
 from .executor import Executor
 from .memory import fresh
@@ -30,7 +30,7 @@ def milliseconds(executor: Executor) -> dict[str, float]:
     for operation, steps in zip(execution.operations, execution.structures, strict=True):
         if steps and operation.step is not None:
             name = (operation.before or operation.step).name
-            array = (native.Step * len(steps))(*steps)
+            array = (plan.Step * len(steps))(*steps)
             found[name] = execution.pool.time(array, len(steps), execution.slots, REPEATS)
     del inputs, outputs
     return found

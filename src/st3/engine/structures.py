@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from . import native
+from . import plan
 from .config import Config
 from .lanewise import KERNEL as LANEWISE
 from .lanewise import lanewise
@@ -37,9 +37,9 @@ def structure(
 
 def sparse(
     convolution: "Convolution", binding: Binding, config: Config, cuts: list[Cut], bounds: list[int]
-) -> native.Sparse:
+) -> plan.Sparse:
     lists = pack(convolution.nonzeros, cuts[0].variant.outputs, config.channels_per_block, bounds)
-    return native.Sparse(
+    return plan.Sparse(
         items=binding.keep(lists.items),
         lowest=lists.lowest,
         outputs=binding.keep(lists.outputs),
@@ -54,10 +54,10 @@ def sparse(
 
 def dense(
     convolution: "Convolution", binding: Binding, config: Config, cuts: list[Cut], bounds: list[int]
-) -> native.Dense:
+) -> plan.Dense:
     taps_per_block = config.channels_per_block * int(np.prod(convolution.weight.shape[2:]))
     packed = pack_dense(convolution.weight, cuts[0].variant.outputs, taps_per_block, bounds)
-    return native.Dense(
+    return plan.Dense(
         weights=binding.keep(packed.weights),
         starts=binding.keep(packed.starts),
         taps=binding.keep(all_taps(convolution)),
@@ -72,7 +72,7 @@ def dense(
 
 def across_lanes(
     convolution: "Convolution", binding: Binding, config: Config, cuts: list[Cut], bounds: list[int]
-) -> native.Lanewise:
+) -> plan.Lanewise:
     common = shared(convolution, binding, cuts)
     for unused in ("in_row", "out_row", "mask_row", "in_column"):
         del common[unused]
@@ -88,14 +88,14 @@ def all_taps(convolution: "Convolution") -> Ints:
     return tap_bytes(convolution.source.field, channel, dy, dx)
 
 
-def depthwise(convolution: "Convolution", binding: Binding, cuts: list[Cut]) -> tuple[native.Depthwise, int]:
+def depthwise(convolution: "Convolution", binding: Binding, cuts: list[Cut]) -> tuple[plan.Depthwise, int]:
     source, images = convolution.source.field, convolution.target.field.groups
     channels = len(convolution.weight)
     per_task = max(1, min(8, channels * images // (4 * convolution.threads)))
     common = shared(convolution, binding, cuts)
     del common["in_column"], common["images"]
     common["in_row"] = source.pitch
-    return native.Depthwise(
+    return plan.Depthwise(
         weights=binding.keep(convolution.weight),
         in_plane=source.plane,
         first_tap=convolution.padding[0] * source.pitch + convolution.padding[1] * source.lanes,
@@ -151,11 +151,11 @@ def tiles(convolution: "Convolution", cuts: list[Cut]) -> Array:
     )
 
 
-def finish(convolution: "Convolution", binding: Binding) -> native.Finish:
+def finish(convolution: "Convolution", binding: Binding) -> plan.Finish:
     low, high, function = clamp(convolution.activation)
     mask = convolution.target.field.mask if convolution.masked else None
     residual = convolution.residual
-    made = native.Finish(low=low, high=high, function=function)
+    made = plan.Finish(low=low, high=high, function=function)
     made.mask = binding.keep(mask) if mask is not None else None
     if residual:
         field = residual.field
@@ -171,7 +171,7 @@ def clamp(activation: Activation | None) -> tuple[float, float, int]:
         return 0.0, float("inf"), 0
     if name == "relu6":
         return 0.0, 6.0, 0
-    return -float("inf"), float("inf"), native.FUNCTIONS.index(name)
+    return -float("inf"), float("inf"), plan.FUNCTIONS.index(name)
 
 
 def usual_bounds(convolution: "Convolution", config: Config, cuts: list[Cut]) -> list[int]:

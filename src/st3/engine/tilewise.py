@@ -3,7 +3,7 @@
 from ctypes import Structure
 from dataclasses import dataclass, replace
 
-from . import native
+from . import plan
 from .config import Alternative, Config
 from .convolution import Convolution
 from .guesses import sparse_guesses
@@ -81,4 +81,4 @@ class PairMaker:
             made, _ = structure(part, binding, config, bounds)
             parts.append(binding.hold(made))
         tiles = len(self.first.cuts(self.config))
-        return [(native.Tilewise(first=parts[0], second=parts[1]), tiles * self.first.target.field.groups)]
+        return [(plan.Tilewise(first=parts[0], second=parts[1]), tiles * self.first.target.field.groups)]

@@ -1,4 +1,4 @@
-// What a plan is made of: the structures that the Python side fills in (engine/native.py mirrors them field by field).
+// What a plan is made of: the structures that the Python side fills in (engine/plan.py mirrors them field by field).
 // Offsets and strides count floats, unless a name says bytes. Every field is aligned to one vector.
 #ifndef ST3_PLAN_H
 #define ST3_PLAN_H

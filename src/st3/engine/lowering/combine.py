@@ -2,7 +2,7 @@
 
 from ctypes import Structure
 
-from .. import native
+from .. import plan
 from ..planned import Binding, Operation
 from ..program import Activation, Floats, Step
 from ..structures import clamp
@@ -28,7 +28,7 @@ def combine(
     low, high, function = clamp(activation)
 
     def make(binding: Binding) -> tuple[Structure, int]:
-        finish = native.Finish(
+        finish = plan.Finish(
             residual=binding.address(residual.buffer) + 4 * rest.origin if residual and rest else None,
             residual_image=rest.image if rest else 0,
             residual_plane=rest.plane if rest else 0,
@@ -38,7 +38,7 @@ def combine(
             high=high,
             function=function,
         )
-        return native.Combine(
+        return plan.Combine(
             in_=binding.address(source.buffer) + 4 * begin.origin,
             out=binding.address(target.buffer) + 4 * (end.origin + first_channel * end.plane),
             scale=binding.keep(scale) if scale is not None else None,

@@ -2,7 +2,7 @@
 
 from ctypes import Structure
 
-from .. import native
+from .. import plan
 from ..planned import Binding, Operation
 from ..planner import Planner
 from ..program import GlobalAverage, Step
@@ -26,7 +26,7 @@ def emit_global_average(step: Step, planner: Planner) -> None:
     field, buffer = source.field, planner.new_plain(step.target)
 
     def make(binding: Binding) -> tuple[Structure, int]:
-        return native.Average(
+        return plan.Average(
             in_=binding.address(source.buffer) + 4 * field.origin,
             out=binding.address(buffer),
             in_image=field.image,

@@ -4,7 +4,7 @@ from ctypes import Structure
 
 import numpy as np
 
-from .. import native
+from .. import plan
 from ..convolution import Convolution
 from ..packing import slices
 from ..planned import Binding, Operation
@@ -69,7 +69,7 @@ def emit_rows(step: Linear, planner: Planner, rows: int) -> None:
     per_task = max(1, count // (4 * planner.threads))
 
     def make(binding: Binding) -> tuple[Structure, int]:
-        return native.Rows(
+        return plan.Rows(
             in_=binding.address(plain.buffer),
             in_slot=plain.slot,
             out=binding.address(target.buffer),

@@ -4,7 +4,7 @@ from ctypes import Structure
 
 import numpy as np
 
-from .. import native
+from .. import plan
 from ..layout import NO_BORDER, Field
 from ..planned import Binding, Make, Operation
 from ..planner import Planner
@@ -50,7 +50,7 @@ def window_maker(windows: Windows, wanted: Route, source: Laid, target: Laid, sh
     planes = end.groups * end.channels
 
     def make(binding: Binding) -> tuple[Structure, int]:
-        return native.Window(
+        return plan.Window(
             in_=binding.address(source.buffer) + 4 * begin.origin,
             out=binding.address(target.buffer) + 4 * end.origin,
             taps=binding.keep(taps),

@@ -1,0 +1,194 @@
+"""What a plan is made of: the structures of c/plan.h, field by field."""
+
+from ctypes import POINTER, Structure, c_char_p, c_float, c_int32, c_int64, c_uint32, c_void_p
+from typing import Any
+
+
+def fields(*lines: tuple[Any, str]) -> list[tuple[str, Any]]:
+    """Return a structure's fields from lines of a type and names."""
+    return [(name, kind) for kind, names in lines for name in names.split()]
+
+
+class Item(Structure):
+    _fields_ = fields((c_uint32, "place"), (c_float, "weight"))
+
+
+class Tile(Structure):
+    _fields_ = fields((c_int32, "in_ out residual mask kernel"))
+
+
+class Block(Structure):
+    _fields_ = fields((c_int64, "items bundle"), (c_int32, "bundles first last base"))
+
+
+class Finish(Structure):
+    _fields_ = fields(
+        (c_void_p, "residual"),
+        (c_int64, "residual_image residual_plane residual_row"),
+        (c_void_p, "mask"),
+        (c_float, "low high"),
+        (c_int32, "function"),
+    )
+
+
+class Sparse(Structure):
+    _fields_ = fields(
+        (c_void_p, "in_ out bias"),
+        (Finish, "finish"),
+        (c_void_p, "items outputs lengths blocks groups tiles"),
+        (c_int64, "in_image out_image out_plane in_row out_row mask_row in_column lowest"),
+        (c_int32, "group_count tile_count images by_place"),
+    )
+
+
+class Dense(Structure):
+    _fields_ = fields(
+        (c_void_p, "in_ out bias"),
+        (Finish, "finish"),
+        (c_void_p, "weights starts taps blocks bounds tiles"),
+        (c_int64, "in_image out_image out_plane in_row out_row mask_row in_column"),
+        (c_int32, "block_count group_count tile_count images by_place"),
+    )
+
+
+class Span(Structure):
+    _fields_ = fields((c_int32, "lane kernel is_last"))
+
+
+class Lanewise(Structure):
+    _fields_ = fields(
+        (c_void_p, "in_ out bias"),
+        (Finish, "finish"),
+        (c_void_p, "weights starts taps bounds tiles spans"),
+        (c_int64, "in_image out_image out_plane lane_row"),
+        (c_int32, "tap_count group_count tile_count images"),
+    )
+
+
+class Depthwise(Structure):
+    _fields_ = fields(
+        (c_void_p, "in_ out bias"),
+        (Finish, "finish"),
+        (c_void_p, "weights tiles"),
+        (c_int64, "in_image in_plane out_image out_plane in_row out_row mask_row first_tap"),
+        (c_int32, "channels channels_per_task tile_count"),
+    )
+
+
+class Halo(Structure):
+    _fields_ = fields(
+        (c_void_p, "field entries shuffles"),
+        (c_int64, "plane"),
+        (c_int32, "entry_count"),
+    )
+
+
+class Move(Structure):
+    _fields_ = fields(
+        (c_void_p, "in_ out index squares"),
+        (c_int64, "in_image in_plane out_image out_plane vectors last_lanes index_image in_part out_part"),
+        (c_float, "fill"),
+        (c_int32, "in_slot out_slot parts planes planes_per_task"),
+    )
+
+
+class Turn(Structure):
+    _fields_ = fields(
+        (c_void_p, "in_ out"),
+        (c_int64, "plane"),
+        (c_int32, "in_slot out_slot rows columns width to_rows"),
+    )
+
+
+class Window(Structure):
+    _fields_ = fields(
+        (c_void_p, "in_ out taps scale mask"),
+        (c_int64, "in_plane out_plane in_row in_column out_row"),
+        (c_int32, "tap_count height width"),
+    )
+
+
+class Average(Structure):
+    _fields_ = fields(
+        (c_void_p, "in_ out"),
+        (c_int64, "in_image in_plane in_row"),
+        (c_float, "scale"),
+        (c_int32, "image_lanes channels height width"),
+    )
+
+
+class Combine(Structure):
+    _fields_ = fields(
+        (c_void_p, "in_ out scale shift"),
+        (Finish, "finish"),
+        (c_int64, "in_image in_plane in_row out_image out_plane out_row"),
+        (c_int32, "channels height width"),
+    )
+
+
+class Rows(Structure):
+    _fields_ = fields(
+        (c_void_p, "in_ out residual bias weights index order starts"),
+        (c_float, "low high"),
+        (c_int32, "function vectors inputs outputs slices slices_per_task in_slot out_slot"),
+    )
+
+
+class Chain(Structure):
+    _fields_ = fields(
+        (c_void_p, "sparse dense lanewise halo move next depthwise window bounds"),
+        (c_int64, "middle plane origin moved moved_plane moved_origin"),
+        (c_int32, "group_count images"),
+    )
+
+
+class Tilewise(Structure):
+    _fields_ = fields((c_void_p, "first second"))
+
+
+class Step(Structure):
+    _fields_ = fields((c_int32, "kind tasks"), (c_void_p, "arguments"))
+
+
+KINDS: dict[type[Structure], int] = {
+    kind: number
+    for number, kind in enumerate(
+        (
+            Sparse,
+            Dense,
+            Halo,
+            Move,
+            Turn,
+            Window,
+            Average,
+            Combine,
+            Rows,
+            Chain,
+            Tilewise,
+            Depthwise,
+            Lanewise,
+        )
+    )
+}
+FUNCTIONS = ("", "gelu", "gelu_tanh", "silu", "hardswish", "hardsigmoid", "sigmoid", "tanh")
+
+
+class KernelTable(Structure):
+    _fields_ = fields(
+        (c_char_p, "name"),
+        (c_int32, "lanes variant_count"),
+        (POINTER(c_int32), "variants"),
+        (c_void_p * len(KINDS), "run"),
+    )
+
+
+ALL: tuple[type[Structure], ...] = (
+    Item,
+    Tile,
+    Span,
+    Block,
+    Finish,
+    *KINDS,
+    Step,
+    KernelTable,
+)  # as `st3_size` counts
