@@ -1,7 +1,5 @@
 """The usual call goes straight to the kernels; whatever else may come is answered and refused as ever."""
 
-import os
-import signal
 from threading import Thread
 
 import pytest
@@ -209,17 +207,3 @@ def test_direct_calls_from_several_threads_wait_for_each_other():
     for thread in threads:
         thread.join()
     assert not wrong
-
-
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork")
-@pytest.mark.skipif(torch.get_num_threads() > 1, reason="torch's own threads do not survive a fork")
-@pytest.mark.filterwarnings("ignore:This process:DeprecationWarning")
-@pytest.mark.parametrize("threads", [1, 2])
-def test_a_forked_process_may_call(threads):
-    fast = compiled(MODELS["classifier"](), threads=threads)
-    want = fast(X)
-    child = os.fork()
-    if child == 0:
-        signal.alarm(20)  # a thread that is waited for in vain
-        os._exit(0 if torch.equal(fast(X), want) else 1)
-    assert os.waitpid(child, 0)[1] == 0

@@ -1,5 +1,6 @@
 """The library: found, built, or an error that says what is missing."""
 
+import contextlib
 import shutil
 import subprocess
 
@@ -11,6 +12,7 @@ from st3.engine.build import BuildError, build, compiler
 from st3.engine.program import Conv, Program
 from st3.engine.reference import interpret
 from st3.engine.runtime import Runtime
+from st3.engine.structures import MOST_OUTPUTS
 
 
 def test_a_missing_library_is_named(tmp_path, monkeypatch):
@@ -39,6 +41,14 @@ def test_a_library_of_other_sources_is_not_used(tmp_path, monkeypatch):
         stream.write("// no structure has another size, but it is read in another way\n")
     monkeypatch.setattr(building, "SOURCES", sources)
     assert_of_another_version(library, monkeypatch)
+
+
+@pytest.mark.skipif(not native.is_built(), reason="the kernels are not built")
+def test_no_kernel_computes_more_outputs_at_a_time_than_there_is_room_for_beyond_the_last():
+    for name in ("avx512", "avx2", "baseline"):
+        with contextlib.suppress(native.NativeError):  # not on this processor
+            variants = native.kernels(name).variants.values()
+            assert max(each.outputs for some in variants for each in some) <= MOST_OUTPUTS
 
 
 @pytest.mark.skipif(not shutil.which("cc"), reason="needs a C compiler")

@@ -1,7 +1,5 @@
 """What is written over what: residuals in place, steps that wait, processes that fork, threads that call."""
 
-import os
-import signal
 from threading import Thread
 
 import pytest
@@ -83,28 +81,6 @@ def test_equal_arguments_of_different_types_are_different():
     fast = st3.engine.compile(Doubles().eval(), (x, 1))
     assert torch.equal(fast(x, 1), x * 3)
     assert torch.equal(fast(x, True), x * 2)
-
-
-@pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork")
-@pytest.mark.skipif(torch.get_num_threads() > 1, reason="torch's own threads do not survive a fork")
-@pytest.mark.filterwarnings("ignore:This process:DeprecationWarning")
-@pytest.mark.parametrize("batch", [1, 8])
-def test_a_forked_process_starts_threads_of_its_own(batch):
-    model = thinned(nn.Sequential(nn.Conv2d(3, 16, 3, padding=1), nn.ReLU(), nn.Conv2d(16, 16, 3)), 0.2)
-    x = torch.randn(batch, 3, 150, 150)
-    fast = st3.engine.compile(model, x, threads=2, tune=False)
-    want = fast(x)
-    child = os.fork()
-    if child == 0:
-        right = False
-        try:
-            signal.signal(signal.SIGALRM, signal.SIG_DFL)  # the tests' own limit of time would raise here
-            signal.alarm(60)  # a thread that is waited for in vain
-            right = torch.equal(fast(x), want)
-        finally:
-            os._exit(0 if right else 1)  # whatever happens: a child must not go on with the next test
-    assert os.waitpid(child, 0)[1] == 0
-    assert torch.equal(fast(x), want)
 
 
 def test_calls_from_several_threads_and_many_shapes_do_not_disturb_each_other():

@@ -1,0 +1,27 @@
+"""A compiled model may be called in a forked process: it starts threads of its own."""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from st3.engine import native
+
+pytestmark = [
+    pytest.mark.skipif(not hasattr(os, "fork"), reason="no fork"),
+    pytest.mark.skipif(not native.is_built(), reason="the kernels are not built"),
+]
+
+
+@pytest.mark.parametrize(
+    "case", ["classifier 1 1", "classifier 1 2", "pictures 1 2", "pictures 8 2"]
+)  # with `direct`, with threads, with a batch in parts
+def test_a_forked_process_may_call(case):
+    script = str(Path(__file__).with_name("forked.py"))
+    environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONWARNINGS": "ignore::DeprecationWarning"}
+    result = subprocess.run(
+        [sys.executable, script, *case.split()], env=environment, capture_output=True, text=True, check=False
+    )
+    assert (result.returncode, result.stdout) == (0, "the same answer in both processes\n"), result.stderr
