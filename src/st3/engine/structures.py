@@ -201,7 +201,7 @@ def weight_bytes(convolution: "Convolution", config: Config) -> int:
 def scratch(convolution: "Convolution", config: Config) -> int:
     """Return how many floats of sums wait between blocks, or to be transposed."""
     if config.kernel == LANEWISE:
-        return convolution.kernels.lanes * MOST_OUTPUTS
+        return convolution.kernels.lanes * convolution.cuts(config)[0].variant.outputs
     if config.channels_per_block >= convolution.nonzeros.channels:
         return 0
     largest = max(cut.variant.vectors for cut in convolution.cuts(config))
