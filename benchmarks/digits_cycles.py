@@ -89,7 +89,7 @@ def main() -> None:
     parser.add_argument("--epochs", type=int, default=30, help="of each cycle (default 30)")
     parser.add_argument("--output", help="write the rows to this JSON file")
     given = parser.parse_args()
-    warnings.simplefilter("ignore", st3.LayerCollapseWarning)
+    warnings.simplefilter("ignore", st3.errors.LayerCollapseWarning)
     cases = [(name, sparsity) for name in given.only for sparsity in given.sparsity]
     found: dict[tuple[str, float], list[dict[str, Any]]] = {case: [] for case in cases}
     for seed in range(given.rounds):

@@ -75,7 +75,7 @@ def main() -> None:
     )
     parser.add_argument("--output", help="write the rows to this JSON file")
     given = parser.parse_args()
-    warnings.simplefilter("ignore", st3.LayerCollapseWarning)
+    warnings.simplefilter("ignore", st3.errors.LayerCollapseWarning)
     cases: list[tuple[str, float, dict[str, Any]]] = [("dense", 0.0, {"method": "dense", "sparsity": 0.0})]
     for wish in given.sparsity:
         cases += [(name, wish, {**sparse, "sparsity": wish}) for name, sparse in CHOICES.items()]

@@ -26,7 +26,7 @@ from published_masks import PUBLISHED, published_mask
 from timing import record
 from torch import Tensor, nn
 
-from st3.core.patterns import FIRST
+from st3.core.layers.patterns import FIRST
 from st3.engine.compare import ENGINE, PAUSE, WARM_UP, compare
 from st3.engine.masking import is_depthwise, mask
 from st3.experiments.benchmark import usual_shape

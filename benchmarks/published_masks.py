@@ -10,7 +10,7 @@ import math
 import torch
 from torch import Tensor, nn
 
-from st3.core.layers import find_layers
+from st3.core.layers.find import find_layers
 from st3.measure.macs import count_macs
 
 # Sparsity: millions of multiply-adds (appendix of the ST-3 paper).

@@ -14,8 +14,8 @@ import torch
 from timing import ratio, record, take_turns
 from torch import Tensor
 
-from st3.core.layers import find_layers
-from st3.core.selection import Hint, quota, select
+from st3.core.layers.find import find_layers
+from st3.core.selection.select import Hint, quota, select
 from st3.models import MODELS
 
 SPARSITY = 0.9

@@ -144,7 +144,7 @@ def _be_a_rank(
         with warnings.catch_warnings():
             warnings.simplefilter("error")
             # Networks as small as in tests lose filters.
-            warnings.simplefilter("ignore", st3.LayerCollapseWarning)
+            warnings.simplefilter("ignore", st3.errors.LayerCollapseWarning)
             getattr(importlib.import_module(module), test).body(**arguments)
         dist.barrier()
         answer = None

@@ -17,68 +17,35 @@
 import importlib
 from typing import TYPE_CHECKING, Any
 
-from .core.allocations import ERK, LAMP, Global, Sigma, Uniform
-from .core.attach import keep_mask, sparsify
+from . import allocations, errors, methods, ramps
 from .core.batch_norm import reestimate_batch_norm
-from .core.errors import CheckpointError, LayerCollapseWarning, TargetMissedError, WeightsReplacedError
-from .core.patterns import FIRST, LAST
-from .core.reporting import report
+from .core.layers.find import find_layers as layers
+from .core.layers.patterns import FIRST, LAST
+from .core.report import report
 from .core.sparsifier import Sparsifier
-from .files.loading import SparseFileError, load_sparse
+from .core.sparsify import keep_mask, sparsify
+from .files.loading import load_sparse
 from .files.onnx_file import export_onnx
 from .files.program_file import export_program
 from .files.sparse import save_sparse
-from .files.tracing import ExportError
-from .methods.acdc import ACDC
-from .methods.dnw import DNW
-from .methods.feather import Feather
-from .methods.gmp import GMP
-from .methods.granet import GraNet
-from .methods.probmask import ProbMask
-from .methods.rigl import SET, RigL, Static
-from .methods.s_ste import SSTE
-from .methods.soft import Soft
-from .methods.sr_ste import SRSTE
-from .methods.st3 import ST3
-from .methods.str import STR
 
 if TYPE_CHECKING:
     from . import engine
 
 __all__ = [
-    "ACDC",
-    "DNW",
-    "ERK",
     "FIRST",
-    "GMP",
-    "LAMP",
     "LAST",
-    "SET",
-    "SRSTE",
-    "SSTE",
-    "ST3",
-    "STR",
-    "CheckpointError",
-    "ExportError",
-    "Feather",
-    "Global",
-    "GraNet",
-    "LayerCollapseWarning",
-    "ProbMask",
-    "RigL",
-    "Sigma",
-    "Soft",
-    "SparseFileError",
     "Sparsifier",
-    "Static",
-    "TargetMissedError",
-    "Uniform",
-    "WeightsReplacedError",
+    "allocations",
     "engine",
+    "errors",
     "export_onnx",
     "export_program",
     "keep_mask",
+    "layers",
     "load_sparse",
+    "methods",
+    "ramps",
     "reestimate_batch_norm",
     "report",
     "save_sparse",

@@ -4,11 +4,13 @@ Names are for people, the command line and specs; everything that takes a name a
 """
 
 import difflib
+import importlib
+import pkgutil
 import re
 from collections.abc import Callable, Iterable, Iterator
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
-__all__ = ["Registry", "closest"]
+__all__ = ["Registry", "closest", "import_siblings", "unknown_name"]
 
 T = TypeVar("T")
 LEAST = 0.5  # how alike two names must be, 0 to 1, for one to be suggested for the other
@@ -62,6 +64,27 @@ class Registry(Generic[T]):
 
     def __contains__(self, name: object) -> bool:
         return name in self._things
+
+
+def import_siblings(package: str, path: Iterable[str], names: dict[str, Any]) -> list[str]:
+    """Import every file of a package, which registers what is in it; bring their public names into `names`.
+
+    Returns these names. So a plug-in of the library is one file: nothing lists it a second time.
+    """
+    found = []
+    for module in pkgutil.iter_modules(path):
+        public = importlib.import_module(f"{package}.{module.name}")
+        for name in getattr(public, "__all__", ()):
+            names[name] = getattr(public, name)
+            found.append(name)
+    return found
+
+
+def unknown_name(package: str, name: str, known: Iterable[str]) -> AttributeError:
+    """Return the error for a name that a package does not have, with a suggestion."""
+    near = closest(name, known, most=1)
+    advice = f"; did you mean {near[0]!r}?" if near and not name.startswith("_") else ""
+    return AttributeError(f"module {package!r} has no attribute {name!r}{advice}")
 
 
 def closest(name: str, known: Iterable[str], most: int = 3) -> list[str]:

@@ -4,9 +4,9 @@ import json
 
 import pytest
 
-from st3.core.allocations import ALLOCATIONS
+from st3.core.budget.allocation import ALLOCATIONS
 from st3.core.method import METHODS
-from st3.core.ramps import RAMPS
+from st3.core.budget.ramp import RAMPS
 from st3.data import DATASETS
 from st3.experiments.cycles import PROTOCOLS
 from st3.models import MODELS

@@ -10,20 +10,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
 
-from st3.core.allocations import (
-    ALLOCATIONS,
-    ERK,
-    LAMP,
-    Global,
-    Pool,
-    Sigma,
-    Uniform,
-)
-from st3.core.filters import Filters
-from st3.core.floors import cuts_with_floor
-from st3.core.layers import Layer, Layers, find_layers
-from st3.core.selection import Quota, quota
-from st3.core.shards import UNSHARDED
+from st3.allocations import ERK, LAMP, Global, Sigma, Uniform
+from st3.core.budget.allocation import ALLOCATIONS, Pool
+from st3.core.layers.filters import Filters
+from st3.core.budget.floors import cuts_with_floor
+from st3.core.layers.find import find_layers
+from st3.core.layers.layer import Layer, Layers
+from st3.core.selection.select import Quota, quota
+from st3.core.layers.shards import UNSHARDED
 from st3.core.shares import apportion, erk_densities, lamp_scores
 from st3.measure import count_macs
 from st3.models import MODELS

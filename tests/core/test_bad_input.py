@@ -30,7 +30,7 @@ from torch.optim import Optimizer
 
 import st3
 
-pytestmark = pytest.mark.filterwarnings("ignore::st3.LayerCollapseWarning")  # tiny layers lose filters easily
+pytestmark = pytest.mark.filterwarnings("ignore::st3.errors.LayerCollapseWarning")  # tiny layers lose filters easily
 
 
 @contextmanager
@@ -261,16 +261,16 @@ def test_an_unknown_ramp_gets_a_suggestion() -> None:
     )
 
 
-@pytest.mark.parametrize("method", [st3.ST3, 3, None])
+@pytest.mark.parametrize("method", [st3.methods.ST3, 3, None])
 def test_a_method_is_a_name_or_an_object(method: Any) -> None:
-    check("method must be a name", f"such as st3.ST3(), got {method!r}", kind=TypeError, method=method)
+    check("method must be a name", f"such as st3.methods.ST3(), got {method!r}", kind=TypeError, method=method)
 
 
-@pytest.mark.parametrize("allocation", [st3.Sigma, 3])
+@pytest.mark.parametrize("allocation", [st3.allocations.Sigma, 3])
 def test_an_allocation_is_a_name_or_an_object(allocation: Any) -> None:
     check(
         "allocation must be a name (erk, ",
-        f"such as st3.Sigma(), got {allocation!r}",
+        f"such as st3.allocations.Sigma(), got {allocation!r}",
         kind=TypeError,
         allocation=allocation,
     )
@@ -360,7 +360,7 @@ def steps_without_a_look_at_the_loss(model: TinyNet, optimizer: Optimizer, steps
         (model.conv.weight.sum() + model.deep.weight.nansum() + model.head.weight.sum()).backward()
 
 
-@pytest.mark.parametrize("method", ["st3", "feather", st3.ST3(soft=False, straight_through=False)], ids=str)
+@pytest.mark.parametrize("method", ["st3", "feather", st3.methods.ST3(soft=False, straight_through=False)], ids=str)
 @pytest.mark.parametrize("allocation", ["global", "sigma", "uniform", "erk", "lamp"])
 def test_nan_weights_during_training_are_told_with_layer_and_step(method: Any, allocation: str) -> None:
     model = TinyNet()
@@ -576,10 +576,10 @@ def test_layers_of_a_group_added_later_join_by_sparsifying_anew() -> None:
 @pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16], ids=str)
 @pytest.mark.parametrize("steps", [0, 4])
 @pytest.mark.parametrize(
-    "method", [st3.ST3(), st3.ST3(straight_through=False)], ids=["straight", "not straight"]
+    "method", [st3.methods.ST3(), st3.methods.ST3(straight_through=False)], ids=["straight", "not straight"]
 )
 def test_a_model_moved_to_another_precision_is_followed(
-    dtype: torch.dtype, steps: int, method: st3.ST3
+    dtype: torch.dtype, steps: int, method: st3.methods.ST3
 ) -> None:
     model, optimizer, sparsifier = start(method=method)
     train(model, optimizer, steps)
@@ -610,7 +610,7 @@ def scale_weights(model: TinyNet) -> None:
 
 
 @pytest.mark.parametrize("change", [replace_weights, scale_weights])
-@pytest.mark.parametrize("method", [st3.ST3(), st3.ST3(soft=False), st3.Feather()], ids=str)
+@pytest.mark.parametrize("method", [st3.methods.ST3(), st3.methods.ST3(soft=False), st3.methods.Feather()], ids=str)
 def test_weights_changed_in_mid_training_raise_instead_of_being_undone(
     change: Callable[[Any], None], method: Any
 ) -> None:
@@ -627,7 +627,7 @@ def test_weights_changed_in_mid_training_raise_instead_of_being_undone(
             "weights loaded into the model alone",
             "load the optimizer's state as well",
             "adopt()",
-            kind=st3.WeightsReplacedError,
+            kind=st3.errors.WeightsReplacedError,
         ):
             optimizer.step()
     new = model.deep.weight.detach().clone()
@@ -644,7 +644,7 @@ def test_filling_zeros_of_a_frozen_run_raises() -> None:
     train(model, optimizer, 7)
     sparsifier.freeze()
     replace_weights(model)
-    with pytest.raises(st3.WeightsReplacedError, match=r"layer 'conv\.weight' was changed from outside"):
+    with pytest.raises(st3.errors.WeightsReplacedError, match=r"layer 'conv\.weight' was changed from outside"):
         train(model, optimizer, range(7, 8))
 
 

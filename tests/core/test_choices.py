@@ -26,7 +26,7 @@ GROUPS = "keeps n of every m weights in every layer"
 ONE_SPARSITY = "keeps one sparsity from the first step to the last, so ramp="
 REFUSED = [
     ("rigl", {"allocation": "global"}, f"RigL {RANDOM}'global' means nothing to it: leave it out, or take"),
-    ("rigl", {"allocation": st3.Sigma()}, f"RigL {RANDOM}'sigma' means nothing to it"),
+    ("rigl", {"allocation": st3.allocations.Sigma()}, f"RigL {RANDOM}'sigma' means nothing to it"),
     ("set", {"allocation": "lamp"}, f"SET {RANDOM}'lamp' means nothing to it"),
     ("static", {"allocation": "sigma"}, f"Static {RANDOM}'sigma' means nothing to it"),
     ("rigl", {"ramp": "cubic"}, f"RigL {ONE_SPARSITY}'cubic' means nothing to it: leave ramp out"),
@@ -34,7 +34,7 @@ REFUSED = [
     ("static", {"ramp": "linear"}, f"Static {ONE_SPARSITY}'linear'"),
     ("sr_ste", {"ramp": "cubic"}, f"SRSTE {ONE_SPARSITY}'cubic'"),
     ("sr_ste", {"allocation": "global"}, f"SRSTE {GROUPS}, so allocation='global' means nothing to it"),
-    ("s_ste", {"allocation": st3.ERK()}, f"SSTE {GROUPS}, so allocation='erk' means nothing to it"),
+    ("s_ste", {"allocation": st3.allocations.ERK()}, f"SSTE {GROUPS}, so allocation='erk' means nothing to it"),
     ("s_ste", {"min_weights": 3}, f"SSTE {GROUPS}: leave min_weights out"),
     ("sr_ste", {"layer_sparsity": {"deep": 0.5}}, f"SRSTE {GROUPS}: leave layer_sparsity out"),
     (
@@ -101,7 +101,7 @@ def test_what_makes_sense_together_reaches_its_target(method, choice):
 
 def test_allocations_and_ramps_of_ones_own_are_taken_at_their_word():
     def mine(pool, quota):
-        return st3.Uniform()(pool, quota)
+        return st3.allocations.Uniform()(pool, quota)
 
     attach("rigl", allocation=mine)
     attach("gmp", ramp=lambda step: 0.8 * min(1.0, step / 6))

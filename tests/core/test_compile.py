@@ -24,11 +24,11 @@ from torch.optim import Optimizer
 
 import st3
 
-pytestmark = pytest.mark.filterwarnings("ignore::st3.LayerCollapseWarning")  # tiny layers lose filters easily
+pytestmark = pytest.mark.filterwarnings("ignore::st3.errors.LayerCollapseWarning")  # tiny layers lose filters easily
 
 STEPS = 30
 RUN = {"total_steps": STEPS, "start": 2, "end": 25}  # dense at first, then a new threshold after every step
-METHODS = {"straight-through": st3.ST3(), "not straight-through": st3.ST3(straight_through=False)}
+METHODS = {"straight-through": st3.methods.ST3(), "not straight-through": st3.methods.ST3(straight_through=False)}
 
 
 @pytest.fixture(autouse=True)
@@ -49,7 +49,7 @@ class CountingBackend:
         return aot_eager(graph, inputs)
 
 
-def uncompiled(make: Callable[..., Optimizer], method: st3.ST3) -> tuple[TinyNet, Optimizer, list[float]]:
+def uncompiled(make: Callable[..., Optimizer], method: st3.methods.ST3) -> tuple[TinyNet, Optimizer, list[float]]:
     model = TinyNet()
     optimizer = make(model.parameters())
     sparsify(model, optimizer, method=method, **RUN)
@@ -59,7 +59,7 @@ def uncompiled(make: Callable[..., Optimizer], method: st3.ST3) -> tuple[TinyNet
 @pytest.mark.parametrize("compiled_first", [True, False])
 @pytest.mark.parametrize("method", METHODS.values(), ids=METHODS)
 def test_a_compiled_model_is_one_graph_and_trains_to_the_same_numbers(
-    method: st3.ST3, compiled_first: bool
+    method: st3.methods.ST3, compiled_first: bool
 ) -> None:
     backend = CountingBackend()
     model = TinyNet()
@@ -99,7 +99,7 @@ def test_freezing_a_compiled_model_needs_no_new_graph() -> None:
     "make", [lambda p: sgd(p, foreach=True), lambda p: adam(p, foreach=True)], ids=["SGD", "Adam"]
 )
 def test_a_compiled_optimizer_step_trains_to_the_same_numbers(make: Callable[..., Optimizer]) -> None:
-    _, _, expected = uncompiled(make, st3.ST3())
+    _, _, expected = uncompiled(make, st3.methods.ST3())
 
     model = TinyNet()
     optimizer = make(model.parameters())
@@ -126,7 +126,7 @@ def operations(model: nn.Module) -> list[str]:
 
 
 @pytest.mark.parametrize("method", METHODS.values(), ids=METHODS)
-def test_an_export_in_mid_training_holds_no_operation_of_ours(method: st3.ST3) -> None:
+def test_an_export_in_mid_training_holds_no_operation_of_ours(method: st3.methods.ST3) -> None:
     model = TinyNet()
     optimizer = sgd(model.parameters())
     sparsify(model, optimizer, method=method, **RUN)

@@ -18,7 +18,7 @@ import st3
 BATCH = 8  # pictures per rank and step
 SETTINGS = {"sparsity": 0.9, "total_steps": 30, "start": 2, "end": 24}
 METHODS = pytest.mark.parametrize(
-    "method", [st3.ST3(), st3.ST3(straight_through=False)], ids=["ST3", "no-STE"]
+    "method", [st3.methods.ST3(), st3.methods.ST3(straight_through=False)], ids=["ST3", "no-STE"]
 )
 
 
@@ -84,7 +84,7 @@ def require_equal_on_all_ranks(what: Any, where: str) -> None:
 
 @METHODS
 @on_ranks(2)
-def test_masks_thresholds_and_raw_weights_are_identical_on_every_rank_at_every_step(method: st3.ST3) -> None:
+def test_masks_thresholds_and_raw_weights_are_identical_on_every_rank_at_every_step(method: st3.methods.ST3) -> None:
     model = DDP(network(seed=dist.get_rank()))  # DDP makes the ranks agree; the sparsifier comes after it
     optimizer = sgd(model)
     sparsifier = st3.sparsify(model, optimizer, method=method, **SETTINGS)
@@ -103,7 +103,7 @@ def test_masks_thresholds_and_raw_weights_are_identical_on_every_rank_at_every_s
 @METHODS
 @pytest.mark.parametrize("optimizer_of", [sgd, adamw])
 @on_ranks(2)
-def test_training_equals_one_process_with_the_same_global_batch(method: st3.ST3, optimizer_of: Any) -> None:
+def test_training_equals_one_process_with_the_same_global_batch(method: st3.methods.ST3, optimizer_of: Any) -> None:
     alone = network(torch.float64)
     together = DDP(copy.deepcopy(alone))
     optimizers = [optimizer_of(alone), optimizer_of(together)]
@@ -126,7 +126,7 @@ def test_training_equals_one_process_with_the_same_global_batch(method: st3.ST3,
 
 @METHODS
 @on_ranks(2)
-def test_accumulated_micro_batches_under_no_sync_count_as_one_step(method: st3.ST3) -> None:
+def test_accumulated_micro_batches_under_no_sync_count_as_one_step(method: st3.methods.ST3) -> None:
     alone = network(torch.float64)
     together = DDP(copy.deepcopy(alone))
     optimizers = [sgd(alone), sgd(together)]
@@ -161,7 +161,7 @@ def test_every_mode_of_ddp_gives_the_same_weights(options: dict[str, bool]) -> N
     plain = DDP(network())
     special = DDP(copy.deepcopy(plain.module), **options)
     pairs = [(model, sgd(model)) for model in (plain, special)]
-    method = st3.ST3(straight_through=False)
+    method = st3.methods.ST3(straight_through=False)
     for model, optimizer in pairs:
         st3.sparsify(model, optimizer, method=method, **SETTINGS)
     for step in range(10):
@@ -175,7 +175,7 @@ def test_every_mode_of_ddp_gives_the_same_weights(options: dict[str, bool]) -> N
 @pytest.mark.parametrize("optimizer_of", [sgd, adamw])
 @on_ranks(2)
 def test_resuming_from_the_checkpoint_of_rank_0_is_bit_exact_on_every_rank(
-    method: st3.ST3, optimizer_of: Any, tmp_path: Path
+    method: st3.methods.ST3, optimizer_of: Any, tmp_path: Path
 ) -> None:
     model = DDP(network())
     optimizer = optimizer_of(model)
@@ -202,7 +202,7 @@ def test_resuming_from_the_checkpoint_of_rank_0_is_bit_exact_on_every_rank(
 
 @METHODS
 @on_ranks(2)
-def test_attached_before_wrapping_while_dense_the_raw_weights_follow_the_broadcast(method: st3.ST3) -> None:
+def test_attached_before_wrapping_while_dense_the_raw_weights_follow_the_broadcast(method: st3.methods.ST3) -> None:
     model = network(seed=dist.get_rank())
     optimizer = sgd(model)
     sparsifier = st3.sparsify(model, optimizer, method=method, **SETTINGS)
@@ -230,7 +230,7 @@ def test_attached_before_wrapping_and_sparse_already_a_rank_that_got_other_weigh
     if dist.get_rank() == 0:  # sent its own weights around: nothing is wrong here, until it misses the others
         optimizer.step()
         return
-    with pytest.raises(st3.WeightsReplacedError, match=r"layer '0\.weight'.*sparsify after wrapping"):
+    with pytest.raises(st3.errors.WeightsReplacedError, match=r"layer '0\.weight'.*sparsify after wrapping"):
         optimizer.step()
     torch.testing.assert_close(model.state_dict(), before, rtol=0, atol=0)
     assert sparsifier.step == 0

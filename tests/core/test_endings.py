@@ -51,11 +51,11 @@ def test_a_checkpoint_with_raw_weights_of_layers_now_left_out_is_refused(loaded_
     other.load_state_dict(model.state_dict())
     if loaded_first:
         its_optimizer.load_state_dict(state)
-        with pytest.raises(st3.CheckpointError, match="use the same include and exclude"):
+        with pytest.raises(st3.errors.CheckpointError, match="use the same include and exclude"):
             sparsify(other, its_optimizer, exclude="head")
     else:
         sparsify(other, its_optimizer, exclude="head", from_sparse=True)
-        with pytest.raises(st3.CheckpointError, match="use the same include and exclude"):
+        with pytest.raises(st3.errors.CheckpointError, match="use the same include and exclude"):
             its_optimizer.load_state_dict(state)
 
 
@@ -101,7 +101,7 @@ def test_from_sparse_starts_anew_where_masks_were_fixed() -> None:
 
 
 def test_a_model_with_nan_is_not_finalized() -> None:
-    model, _, sparsifier = trained(method=st3.ST3(rescale=False))
+    model, _, sparsifier = trained(method=st3.methods.ST3(rescale=False))
     active = (model.deep.weight != 0).nonzero()[0].tolist()
     with torch.no_grad():
         model.deep.weight[tuple(active)] = torch.nan
@@ -142,7 +142,7 @@ def test_a_layer_without_gradients_keeps_a_run_from_its_target() -> None:
         optimizer.step()
         optimizer.zero_grad()
     assert not sparsifier.at_target
-    with pytest.raises(st3.TargetMissedError, match=r"no gradient ever reached 'unused\.weight'"):
+    with pytest.raises(st3.errors.TargetMissedError, match=r"no gradient ever reached 'unused\.weight'"):
         sparsifier.finalize()
 
 

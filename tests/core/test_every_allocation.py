@@ -9,11 +9,11 @@ from hypothesis import strategies as st
 from torch import nn
 
 from st3.core import allocations
-from st3.core.allocations import ALLOCATIONS, Pool
-from st3.core.filters import Filters
-from st3.core.layers import Layer
-from st3.core.selection import Quota, quota
-from st3.core.shards import UNSHARDED
+from st3.core.budget.allocation import ALLOCATIONS, Pool
+from st3.core.layers.filters import Filters
+from st3.core.layers.layer import Layer
+from st3.core.selection.select import Quota, quota
+from st3.core.layers.shards import UNSHARDED
 
 pytestmark = pytest.mark.parametrize("name", list(ALLOCATIONS))
 

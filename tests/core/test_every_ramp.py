@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from st3.core import ramps
-from st3.core.ramps import RAMPS
+from st3.core.budget.ramp import RAMPS
 
 pytestmark = pytest.mark.parametrize("name", list(RAMPS))
 FALLS = {"phases"}  # back to 0 and up again: its own tests are in test_ramps.py

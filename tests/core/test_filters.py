@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import nn
 
-from st3.core.filters import Filters
+from st3.core.layers.filters import Filters
 
 # One module of each kind and the shape of an input as large as its kernel.
 PLAIN = {

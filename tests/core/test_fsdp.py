@@ -100,9 +100,9 @@ def test_thresholds_are_those_of_one_process_with_the_same_raw_weights(
             assert sparsifier.thresholds == alone, f"after step {step + 1}"
 
 
-@pytest.mark.parametrize("method", [st3.ST3(), st3.ST3(straight_through=False)], ids=["ST3", "no-STE"])
+@pytest.mark.parametrize("method", [st3.methods.ST3(), st3.methods.ST3(straight_through=False)], ids=["ST3", "no-STE"])
 @on_ranks(2, 4)
-def test_training_equals_one_process_with_the_same_global_batch(method: st3.ST3) -> None:
+def test_training_equals_one_process_with_the_same_global_batch(method: st3.methods.ST3) -> None:
     alone = crossed_network(torch.float64)
     together = sharded(copy.deepcopy(alone))
     optimizers = [adamw(alone), adamw(together)]
@@ -338,7 +338,7 @@ def test_without_straight_through_the_raw_weights_get_the_textbook_gradient(by_h
     alone = crossed_network(torch.float64)
     model = sharded(copy.deepcopy(alone))
     optimizer = torch.optim.SGD(model.parameters(), lr=0.5)
-    sparsifier = st3.sparsify(model, optimizer, method=st3.ST3(straight_through=False), **NOW)
+    sparsifier = st3.sparsify(model, optimizer, method=st3.methods.ST3(straight_through=False), **NOW)
     raw = {layer.name: alone.get_parameter(layer.name).detach() for layer in sparsifier.layers}
     for step in range(3):
         pair = batch(step, torch.float64)
@@ -365,7 +365,7 @@ def test_clipping_after_map_gradients_sees_what_one_process_sees() -> None:
     alone = crossed_network(torch.float64)
     together = sharded(copy.deepcopy(alone))
     pairs = [(model, sgd(model)) for model in (alone, together)]
-    method = st3.ST3(straight_through=False)
+    method = st3.methods.ST3(straight_through=False)
     sparsifiers = [st3.sparsify(model, optimizer, method=method, **NOW) for model, optimizer in pairs]
     for step in range(3):
         norms = []
@@ -384,7 +384,7 @@ def test_clipping_after_map_gradients_sees_what_one_process_sees() -> None:
 def test_gradients_mapped_for_a_step_that_was_then_skipped_do_not_spare_the_next_ones() -> None:
     models = [sharded(crossed_network(torch.float64)) for _ in range(2)]
     optimizers = [sgd(model) for model in models]
-    method = st3.ST3(straight_through=False)
+    method = st3.methods.ST3(straight_through=False)
     sparsifiers = [st3.sparsify(m, o, method=method, **NOW) for m, o in zip(models, optimizers, strict=True)]
     backward(models[0], share(batch(7, torch.float64)))
     sparsifiers[0].map_gradients()
@@ -401,7 +401,7 @@ def test_gradients_mapped_for_a_step_that_was_then_skipped_do_not_spare_the_next
 def test_several_optimizers_map_every_gradient_once() -> None:
     alone = crossed_network(torch.float64)
     together = sharded(copy.deepcopy(alone))
-    method = st3.ST3(straight_through=False)
+    method = st3.methods.ST3(straight_through=False)
     runs = []
     for model in (alone, together):
         first = [p for name, p in model.named_parameters() if name.startswith("conv")]
@@ -423,7 +423,7 @@ def test_micro_batches_accumulated_without_reduction_count_as_one_step() -> None
     alone = crossed_network(torch.float64)
     together = sharded(copy.deepcopy(alone))
     pairs = [(model, sgd(model)) for model in (alone, together)]
-    method = st3.ST3(straight_through=False)
+    method = st3.methods.ST3(straight_through=False)
     sparsifiers = [st3.sparsify(model, optimizer, method=method, **NOW) for model, optimizer in pairs]
     for step in range(3):
         for micro in range(3):
@@ -463,7 +463,7 @@ def test_finalize_counts_lets_go_and_guards_the_zeros() -> None:
     sparsifier = st3.sparsify(model, optimizer, **RAMP)
     for step in STEPS:
         if step == 3:
-            with pytest.raises(st3.TargetMissedError, match="training stopped at step 3"):
+            with pytest.raises(st3.errors.TargetMissedError, match="training stopped at step 3"):
                 sparsifier.finalize()
         learn(model, optimizer, share(batch(step)))
     assert sparsifier.finalize() is sparsifier.finalize() is model
@@ -574,7 +574,7 @@ def test_a_layer_that_lost_its_last_weight_is_reported_on_every_rank() -> None:
     for step in range(19):
         learn(model, optimizer, share(batch(step)))
     with pytest.warns(
-        st3.LayerCollapseWarning, match=r"layer '2\.weight' has no active weight left at step 20"
+        st3.errors.LayerCollapseWarning, match=r"layer '2\.weight' has no active weight left at step 20"
     ):
         learn(model, optimizer, share(batch(20)))
 
@@ -638,7 +638,7 @@ def test_weights_replaced_behind_its_back_are_noticed_by_every_rank_even_one_tha
         for parameter in model.parameters():
             parameter.add_(0.01)
     backward(model, share(batch(1)))
-    with pytest.raises(st3.WeightsReplacedError, match=r"layer '2\.weight' was changed from outside"):
+    with pytest.raises(st3.errors.WeightsReplacedError, match=r"layer '2\.weight' was changed from outside"):
         optimizer.step()
     sparsifier.adopt()
     optimizer.step()

@@ -10,10 +10,11 @@ from torch.optim.swa_utils import AveragedModel
 from transformers import GPT2Config, GPT2LMHeadModel
 from transformers.pytorch_utils import Conv1D
 
-from st3.core.filters import Filters
-from st3.core.layers import Layer, find_layers, named_weights, unwrap
-from st3.core.patterns import FIRST, LAST
-from st3.core.shards import UNSHARDED
+from st3.core.layers.filters import Filters
+from st3.core.layers.find import find_layers, named_weights, unwrap
+from st3.core.layers.layer import Layer
+from st3.core.layers.patterns import FIRST, LAST
+from st3.core.layers.shards import UNSHARDED
 
 
 class Net(nn.Module):

@@ -33,7 +33,7 @@ from torch.optim.swa_utils import AveragedModel, get_ema_multi_avg_fn
 
 import st3
 
-FILTERS_MAY_GO = pytest.mark.filterwarnings("ignore::st3.LayerCollapseWarning")
+FILTERS_MAY_GO = pytest.mark.filterwarnings("ignore::st3.errors.LayerCollapseWarning")
 
 
 def start(**changes: Any) -> tuple[TinyNet, Optimizer, st3.Sparsifier]:
@@ -289,10 +289,10 @@ def test_keep_mask_goes_on_from_a_run_that_was_never_finalized() -> None:
     "make", [sgd, adam, lambda p: torch.optim.SGD(p, lr=0.1)], ids=["SGD", "Adam", "plain SGD"]
 )
 @pytest.mark.parametrize(
-    "method", [st3.ST3(), st3.ST3(straight_through=False)], ids=["straight", "not straight"]
+    "method", [st3.methods.ST3(), st3.methods.ST3(straight_through=False)], ids=["straight", "not straight"]
 )
 def test_detach_brings_the_raw_weights_back_and_leaves_nothing(
-    make: Callable[..., Optimizer], method: st3.ST3
+    make: Callable[..., Optimizer], method: st3.methods.ST3
 ) -> None:
     model, plain = TinyNet(), TinyNet()
     optimizer, plain_optimizer = make(model.parameters()), make(plain.parameters())
@@ -375,7 +375,7 @@ def test_a_run_that_stopped_before_the_ramps_end_is_told_so_and_may_go_on() -> N
     model, optimizer, sparsifier = start()
     train(model, optimizer, 3)
     before = footprint(model, optimizer)
-    with pytest.raises(st3.TargetMissedError) as error:
+    with pytest.raises(st3.errors.TargetMissedError) as error:
         sparsifier.finalize()
     found, asked = zeros(model), zeros_asked(model)
     assert str(error.value) == (
@@ -403,7 +403,7 @@ def test_a_layer_that_never_got_a_gradient_is_named_by_finalize() -> None:
     train(model, optimizer, STEPS)
     before = footprint(model, optimizer)
     with pytest.raises(
-        st3.TargetMissedError, match=r"no gradient ever reached 'spare\.weight': exclude such layers"
+        st3.errors.TargetMissedError, match=r"no gradient ever reached 'spare\.weight': exclude such layers"
     ):
         sparsifier.finalize()
     assert_same(footprint(model, optimizer), before)
@@ -414,7 +414,7 @@ def test_finalize_names_the_layer_that_missed_a_sparsity_of_its_own() -> None:
     optimizer = sgd(model.parameters())
     sparsifier = sparsify(model, optimizer, layer_sparsity={"spare": 0.5})
     train(model, optimizer, STEPS)
-    with pytest.raises(st3.TargetMissedError, match=r"layer 'spare\.weight' has 0 zeros, 800 were asked for"):
+    with pytest.raises(st3.errors.TargetMissedError, match=r"layer 'spare\.weight' has 0 zeros, 800 were asked for"):
         sparsifier.finalize()
 
 
@@ -423,7 +423,7 @@ def test_a_run_frozen_too_early_is_told_so() -> None:
     train(model, optimizer, 3)
     sparsifier.freeze()
     train(model, optimizer, range(3, STEPS))
-    with pytest.raises(st3.TargetMissedError, match="frozen"):
+    with pytest.raises(st3.errors.TargetMissedError, match="frozen"):
         sparsifier.finalize()
 
 
@@ -431,7 +431,7 @@ def test_finalize_finds_zeros_that_were_filled_from_outside() -> None:
     model, _, sparsifier = trained()
     with torch.no_grad():
         model.deep.weight.add_(1.0)
-    with pytest.raises(st3.TargetMissedError, match="1,165 were asked for"):
+    with pytest.raises(st3.errors.TargetMissedError, match="1,165 were asked for"):
         sparsifier.finalize()
 
 
@@ -653,14 +653,14 @@ def collapsing(**changes: Any) -> tuple[TinyNet, Optimizer, st3.Sparsifier]:
 
 
 @pytest.mark.parametrize(
-    "method", [st3.ST3(), st3.ST3(exact_rescale=True), st3.ST3(soft=False), st3.Feather()], ids=str
+    "method", [st3.methods.ST3(), st3.methods.ST3(exact_rescale=True), st3.methods.ST3(soft=False), st3.methods.Feather()], ids=str
 )
 def test_a_layer_without_active_weights_gives_a_warning_and_no_nan(method: Any) -> None:
     model, optimizer, _ = collapsing(method=method)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         train(model, optimizer, 19)
-    with pytest.warns(st3.LayerCollapseWarning) as caught:
+    with pytest.warns(st3.errors.LayerCollapseWarning) as caught:
         train(model, optimizer, range(19, 20))
     assert (model.deep.weight == 0).all()
     assert len(caught) == 1
@@ -675,7 +675,7 @@ def test_a_layer_without_active_weights_gives_a_warning_and_no_nan(method: Any) 
 
 def test_the_same_collapse_is_told_once() -> None:
     model, optimizer, sparsifier = collapsing(total_steps=60)
-    with pytest.warns(st3.LayerCollapseWarning):
+    with pytest.warns(st3.errors.LayerCollapseWarning):
         train(model, optimizer, 20)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
@@ -691,7 +691,7 @@ def test_filters_without_active_weights_are_counted_by_layer() -> None:
     optimizer = torch.optim.SGD(model.parameters(), lr=1e-5)
     sparsifier = sparsify(model, optimizer, sparsity=0.5)
     train(model, optimizer, STEPS)
-    with pytest.warns(st3.LayerCollapseWarning) as caught:
+    with pytest.warns(st3.errors.LayerCollapseWarning) as caught:
         sparsifier.finalize()
     assert len(caught) == 1
     message = str(caught[0].message)
@@ -704,7 +704,7 @@ def test_a_collapsed_layer_is_heard_of_even_in_a_run_too_short_for_regular_looks
     model, optimizer, sparsifier = collapsing(total_steps=STEPS)
     train(model, optimizer, STEPS)
     with pytest.warns(
-        st3.LayerCollapseWarning, match=r"layer 'deep\.weight' has no active weight left at step 12"
+        st3.errors.LayerCollapseWarning, match=r"layer 'deep\.weight' has no active weight left at step 12"
     ):
         sparsifier.finalize()
 
@@ -713,9 +713,9 @@ def test_a_collapsed_layer_is_heard_of_even_in_a_run_too_short_for_regular_looks
 
 
 @pytest.mark.parametrize(
-    "method", [st3.ST3(), st3.ST3(straight_through=False)], ids=["straight", "not straight"]
+    "method", [st3.methods.ST3(), st3.methods.ST3(straight_through=False)], ids=["straight", "not straight"]
 )
-def test_nothing_of_a_run_is_kept_alive_once_its_owner_lets_go(method: st3.ST3) -> None:
+def test_nothing_of_a_run_is_kept_alive_once_its_owner_lets_go(method: st3.methods.ST3) -> None:
     model, optimizer, sparsifier = start(method=method)
     train(model, optimizer, 3)
     watched = [weakref.ref(thing) for thing in (model.deep.weight, optimizer, sparsifier)]
@@ -786,7 +786,7 @@ def test_a_detached_model_is_reported_as_dense() -> None:
 
 
 def test_repr_tells_method_allocation_ramp_and_where_the_run_is() -> None:
-    model, optimizer, sparsifier = start(allocation="sigma", method=st3.ST3(rescale=False))
+    model, optimizer, sparsifier = start(allocation="sigma", method=st3.methods.ST3(rescale=False))
     head = (
         "Sparsifier(ST3(soft=True, rescale=False, straight_through=True, exact_rescale=False), "
         "Sigma(factor='shape'), Cubic(final=0.8, start=0, end=6), {})"

@@ -6,7 +6,7 @@ from functools import partial
 import pytest
 from torch import nn
 
-from st3.core.patterns import FIRST, LAST, as_patterns, describe, matches, nearest_names
+from st3.core.layers.patterns import FIRST, LAST, as_patterns, describe, matches, nearest_names
 
 LINEAR, CONV = nn.Linear(1, 1), nn.Conv2d(1, 1, 1)
 

@@ -7,7 +7,8 @@ import torch
 from torch import nn
 
 import st3
-from st3.core.ramps import Constant, Cubic, Linear, Phases, resolve_ramp, step_of
+from st3.core.budget.ramp import resolve_ramp, step_of
+from st3.ramps import Constant, Cubic, Linear, Phases
 
 # Progress at the *start* of an epoch, by the authors' program: what holds after all steps of the epochs before it.
 EPOCHS = (5, 6, 10, 14, 20, 30, 40, 50, 60, 70, 80)

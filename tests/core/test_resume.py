@@ -29,7 +29,7 @@ from torch.optim import Optimizer
 
 import st3
 
-pytestmark = pytest.mark.filterwarnings("ignore::st3.LayerCollapseWarning")  # tiny layers lose filters easily
+pytestmark = pytest.mark.filterwarnings("ignore::st3.errors.LayerCollapseWarning")  # tiny layers lose filters easily
 
 ORDERS = [
     "model, optimizer, sparsify",
@@ -39,8 +39,8 @@ ORDERS = [
 ]
 METHODS = {
     "ST-3": {},
-    "not straight-through": {"method": st3.ST3(straight_through=False)},
-    "hard": {"method": st3.ST3(soft=False, rescale=False)},
+    "not straight-through": {"method": st3.methods.ST3(straight_through=False)},
+    "hard": {"method": st3.methods.ST3(soft=False, rescale=False)},
     "sigma": {"allocation": "sigma"},
     "Feather at 0.98": {"method": "feather", "sparsity": 0.98},  # above 0.95: gradients are damped
     "constant ramp": {"ramp": "constant"},
@@ -188,10 +188,10 @@ def test_a_run_frozen_just_before_it_was_saved_resumes_frozen(order: str) -> Non
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float64], ids=str)
 @pytest.mark.parametrize(
-    "method", [st3.ST3(), st3.ST3(soft=False), st3.Feather()], ids=["soft", "hard", "Feather"]
+    "method", [st3.methods.ST3(), st3.methods.ST3(soft=False), st3.methods.Feather()], ids=["soft", "hard", "Feather"]
 )
 def test_other_precisions_resume_as_well(
-    order: str, dtype: torch.dtype, method: st3.ST3 | st3.Feather
+    order: str, dtype: torch.dtype, method: st3.methods.ST3 | st3.methods.Feather
 ) -> None:
     model, optimizer, _ = start(model=TinyNet().to(dtype), method=method)
     train(model, optimizer, 3)  # where weights are tied at the threshold in bfloat16
@@ -318,13 +318,13 @@ def test_a_pickled_optimizer_is_resumed_by_sparsifying_it(make: Make) -> None:
 
 
 @pytest.mark.parametrize(
-    "method", [st3.ST3(), st3.ST3(straight_through=False)], ids=["straight", "not straight"]
+    "method", [st3.methods.ST3(), st3.methods.ST3(straight_through=False)], ids=["straight", "not straight"]
 )
 @pytest.mark.parametrize(
     "duplicate", [copy.deepcopy, lambda m: pickle.loads(pickle.dumps(m))], ids=["copy", "pickle"]
 )
 def test_a_duplicate_of_the_model_in_mid_training_is_sparse_and_plain(
-    method: st3.ST3, duplicate: Callable[[nn.Module], nn.Module]
+    method: st3.methods.ST3, duplicate: Callable[[nn.Module], nn.Module]
 ) -> None:
     model, optimizer, _ = start(method=method)
     train(model, optimizer, 4)
@@ -392,7 +392,7 @@ def assert_untouched_by(
     load: Callable[[], Any], model: nn.Module, optimizer: Optimizer, message: str
 ) -> None:
     before = footprint(model, optimizer)
-    with pytest.raises(st3.CheckpointError, match=message):
+    with pytest.raises(st3.errors.CheckpointError, match=message):
         load()
     assert_same(footprint(model, optimizer), before)
 

@@ -32,10 +32,10 @@ from torch.utils.checkpoint import checkpoint
 import st3
 from st3.core.operators import BOUND, MASS_EPSILON
 
-pytestmark = pytest.mark.filterwarnings("ignore::st3.LayerCollapseWarning")  # tiny layers lose filters easily
+pytestmark = pytest.mark.filterwarnings("ignore::st3.errors.LayerCollapseWarning")  # tiny layers lose filters easily
 
-SOFT_ONLY = st3.ST3(rescale=False)  # sparse weights that can be worked out by hand
-NOT_STRAIGHT = st3.ST3(straight_through=False)
+SOFT_ONLY = st3.methods.ST3(rescale=False)  # sparse weights that can be worked out by hand
+NOT_STRAIGHT = st3.methods.ST3(straight_through=False)
 
 
 # ---------------------------------------------------------------- a step by hand
@@ -90,7 +90,7 @@ def test_weight_decay_acts_on_the_raw_weight() -> None:
 
 
 def test_without_straight_through_a_zeroed_weight_gets_no_gradient() -> None:
-    model, _, _ = by_hand(method=st3.ST3(rescale=False, straight_through=False))
+    model, _, _ = by_hand(method=st3.methods.ST3(rescale=False, straight_through=False))
     model(torch.tensor([[1.0, 2.0, 3.0, 4.0]])).sum().backward()
     assert_close(model.weight.grad, [1.0, 2.0, 0.0, 0.0])
 
@@ -471,8 +471,8 @@ class Gan(nn.Module):
             yield
 
 
-@pytest.mark.parametrize("method", [st3.ST3(), NOT_STRAIGHT], ids=["straight", "not straight"])
-def test_a_step_of_one_network_leaves_a_waiting_graph_of_the_other_alone(method: st3.ST3) -> None:
+@pytest.mark.parametrize("method", [st3.methods.ST3(), NOT_STRAIGHT], ids=["straight", "not straight"])
+def test_a_step_of_one_network_leaves_a_waiting_graph_of_the_other_alone(method: st3.methods.ST3) -> None:
     model = Gan()
     artist, critic = sgd(model.artist.parameters(), lr=0.01), sgd(model.critic.parameters(), lr=0.01)
     sparsifier = sparsify(model, [artist, critic], method=method)
@@ -533,8 +533,8 @@ def test_gradients_of_sharded_weights_are_mapped_once_with_several_optimizers(al
 # ---------------------------------------------------------------- what counts as a step
 
 
-@pytest.mark.parametrize("method", [st3.ST3(), NOT_STRAIGHT], ids=["straight", "not straight"])
-def test_gradients_accumulate_as_in_the_textbook_form_and_count_as_one_step(method: st3.ST3) -> None:
+@pytest.mark.parametrize("method", [st3.methods.ST3(), NOT_STRAIGHT], ids=["straight", "not straight"])
+def test_gradients_accumulate_as_in_the_textbook_form_and_count_as_one_step(method: st3.methods.ST3) -> None:
     model, reference = TinyNet().double(), TinyNet().double()
     optimizer, reference_optimizer = sgd(model.parameters()), sgd(reference.parameters())
     sparsifier = sparsify(model, optimizer, method=method)
@@ -560,14 +560,14 @@ SCALED: dict[str, Callable[[TinyNet], Optimizer]] = {
 }
 
 
-@pytest.mark.parametrize("method", [st3.ST3(), NOT_STRAIGHT], ids=["straight", "not straight"])
+@pytest.mark.parametrize("method", [st3.methods.ST3(), NOT_STRAIGHT], ids=["straight", "not straight"])
 @pytest.mark.parametrize(
     ("name", "overflow_at"),
     # Not SGD fused at 0: torch itself then goes on from a momentum buffer that was never filled.
     [(name, at) for name in SCALED for at in (0, 3) if (name, at) != ("SGD fused", 0)],
 )
 def test_a_step_that_the_gradient_scaler_skips_never_happened(
-    name: str, overflow_at: int, method: st3.ST3
+    name: str, overflow_at: int, method: st3.methods.ST3
 ) -> None:
     plain, scaled = TinyNet(), TinyNet()
     plain_optimizer, optimizer = SCALED[name](plain), SCALED[name](scaled)
@@ -779,7 +779,7 @@ def test_a_gradient_penalty_goes_through_the_mapped_gradient() -> None:
 
 
 def test_an_infinite_gradient_of_a_zeroed_weight_does_not_become_nan() -> None:
-    model, _, _ = by_hand(method=st3.ST3(rescale=False, straight_through=False))
+    model, _, _ = by_hand(method=st3.methods.ST3(rescale=False, straight_through=False))
     model.weight.backward(torch.tensor([[1.0, 2.0, float("inf"), float("nan")]]))
     assert_close(model.weight.grad, [1.0, 2.0, 0.0, 0.0])
 
@@ -916,11 +916,11 @@ def test_every_precision_hits_the_exact_count(dtype: torch.dtype, allocation: st
 
 
 @pytest.mark.parametrize(
-    "method", [st3.ST3(), st3.ST3(soft=False), NOT_STRAIGHT, st3.Feather(theta=0.5)], ids=str
+    "method", [st3.methods.ST3(), st3.methods.ST3(soft=False), NOT_STRAIGHT, st3.methods.Feather(theta=0.5)], ids=str
 )
 @pytest.mark.parametrize("allocation", ["global", "sigma", "uniform", "erk"])
 def test_pure_bfloat16_weights_hit_the_exact_count_although_many_are_tied(
-    allocation: str, method: st3.ST3 | st3.Feather
+    allocation: str, method: st3.methods.ST3 | st3.methods.Feather
 ) -> None:
     model = TinyNet().bfloat16()
     optimizer = sgd(model.parameters())
@@ -939,7 +939,7 @@ def test_ties_among_bfloat16_weights_are_broken_in_their_own_layer_only() -> Non
         model[0].weight.fill_(141 / 128)
         model[1].weight.copy_(torch.tensor([[182 / 128], [6.25]]))
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    method = st3.ST3(soft=False, rescale=False)
+    method = st3.methods.ST3(soft=False, rescale=False)
     st3.sparsify(
         model, optimizer, sparsity=0.15, total_steps=1, ramp="constant", allocation="sigma", method=method
     )

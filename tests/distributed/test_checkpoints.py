@@ -37,7 +37,7 @@ from torch.optim import Optimizer
 import st3
 
 RAMP = {"sparsity": 0.9, "total_steps": 8, "start": 1, "end": 6}
-METHODS = {"ST3": st3.ST3(), "no-STE": st3.ST3(straight_through=False)}
+METHODS = {"ST3": st3.methods.ST3(), "no-STE": st3.methods.ST3(straight_through=False)}
 
 
 def state_of(model: nn.Module, optimizer: Optimizer) -> dict[str, Any]:
@@ -211,7 +211,7 @@ def test_weights_loaded_without_their_optimizer_are_noticed() -> None:
     before = get_model_state_dict(model, options=StateDictOptions(full_state_dict=True))
     train(model, optimizer, 3, 6)
     set_model_state_dict(model, before, options=StateDictOptions(full_state_dict=True))
-    with pytest.raises(st3.WeightsReplacedError, match="load the optimizer's state as well"):
+    with pytest.raises(st3.errors.WeightsReplacedError, match="load the optimizer's state as well"):
         train(model, optimizer, 6, 7)
     assert sparsifier.step == 6
 
@@ -227,6 +227,6 @@ def test_a_checkpoint_of_another_method_of_training_is_refused(tmp_path: Path) -
     sparsifier = st3.sparsify(fresh, fresh_optimizer, **RAMP)
     train(fresh, fresh_optimizer, 0, 2)
     before = weights(sparsifier)
-    with pytest.raises(st3.CheckpointError, match="this optimizer state holds no raw weights"):
+    with pytest.raises(st3.errors.CheckpointError, match="this optimizer state holds no raw weights"):
         set_optimizer_state_dict(fresh, fresh_optimizer, state["optimizer"])
     require_same_bits(weights(sparsifier), before, "after a refused load")

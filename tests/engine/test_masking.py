@@ -5,7 +5,7 @@ import torch
 from torch import nn
 
 import st3
-from st3.core.allocations import ALLOCATIONS
+from st3.core.budget.allocation import ALLOCATIONS
 from st3.engine.masking import is_depthwise, mask
 from st3.models import MODELS
 

@@ -16,7 +16,7 @@ from tests.processes import on_ranks
 from torch import nn
 
 from st3.core.method import METHODS
-from st3.core.selection import quota
+from st3.core.selection.select import quota
 from st3.data import Splits
 from st3.data.in_memory import InMemory
 from st3.experiments import run as running

@@ -3,7 +3,7 @@
 import pytest
 
 from st3.core.method import METHODS
-from st3.core.selection import quota
+from st3.core.selection.select import quota
 from st3.experiments.cycles import cycle_sparsities
 from st3.experiments.spec import compose
 from st3.training.sections import SettingsError

@@ -35,7 +35,7 @@ def lines(folder):
     return [{key: value for key, value in line.items() if key != "seconds"} for line in found]
 
 
-@pytest.mark.filterwarnings("ignore::st3.LayerCollapseWarning")
+@pytest.mark.filterwarnings("ignore::st3.errors.LayerCollapseWarning")
 @pytest.mark.parametrize("sparse", [STR, PROBMASK], ids=["str", "probmask"])
 def test_a_run_that_crashed_goes_on_bit_for_bit(sparse, tmp_path):
     whole = train(spec(sparse), tmp_path / "whole")

@@ -11,7 +11,7 @@ import pytest
 import torch
 from torch import nn
 
-from st3.core.reporting import report
+from st3.core.report import report
 from st3.data import DATASETS, Batches
 from st3.experiments.folder import RunFolderError
 from st3.experiments.run import train

@@ -110,7 +110,7 @@ class OnlyPairs(nn.Module):
 @every_export
 def test_a_model_for_one_size_of_batch_is_told_and_can_be_exported_as_such(export, tmp_path):
     with pytest.raises(
-        st3.ExportError, match=r"^torch.export cannot take OnlyPairs: .*say dynamic_batch=False$"
+        st3.errors.ExportError, match=r"^torch.export cannot take OnlyPairs: .*say dynamic_batch=False$"
     ):
         export(OnlyPairs(), torch.ones(2, 3), tmp_path / "m")
     assert not list(tmp_path.iterdir())
@@ -136,7 +136,7 @@ def test_bad_examples_are_refused(export, tmp_path):
         export(Small(), {"x": 1}, tmp_path / "m")
     with pytest.raises(ValueError, match=r"^example_input has no batch"):
         export(Small(), torch.ones(0, 1, 8, 8), tmp_path / "m")
-    with pytest.raises(st3.ExportError, match=r"^Small cannot take an input of 2x3x8x8: Given groups=1"):
+    with pytest.raises(st3.errors.ExportError, match=r"^Small cannot take an input of 2x3x8x8: Given groups=1"):
         export(Small(), torch.ones(2, 3, 8, 8), tmp_path / "m")
     assert not list(tmp_path.iterdir())
 
@@ -165,7 +165,7 @@ class Broken(nn.Module):
 @pytest.mark.parametrize("kind", [Deciding, Broken])
 def test_what_torch_cannot_trace_is_told_by_the_error_alone(export, kind, tmp_path, capfd, monkeypatch):
     monkeypatch.setattr(logging.root.manager, "disable", logging.INFO)
-    with pytest.raises(st3.ExportError, match=f"^torch.export cannot take {kind.__name__}: "):
+    with pytest.raises(st3.errors.ExportError, match=f"^torch.export cannot take {kind.__name__}: "):
         export(kind(), torch.randn(2, 4), tmp_path / "m")
     assert capfd.readouterr() == ("", "")
     assert logging.root.manager.disable == logging.INFO  # as before
@@ -174,7 +174,7 @@ def test_what_torch_cannot_trace_is_told_by_the_error_alone(export, kind, tmp_pa
 @every_export
 def test_an_export_with_other_answers_is_not_written(export, tmp_path):
     with pytest.raises(
-        st3.ExportError, match=r"gives other answers than the model: for a batch of 2 they differ by 1 of"
+        st3.errors.ExportError, match=r"gives other answers than the model: for a batch of 2 they differ by 1 of"
     ):
         export(Trained(), torch.zeros(2, 3), tmp_path / "m")
     assert not list(tmp_path.iterdir())
@@ -201,6 +201,6 @@ def test_a_model_beyond_2_gigabytes_is_refused_before_any_work(tmp_path):
             return x
 
     with pytest.raises(
-        st3.ExportError, match=r"^an ONNX file holds less than 2 GB, and the weights .* take 2\.4 GB$"
+        st3.errors.ExportError, match=r"^an ONNX file holds less than 2 GB, and the weights .* take 2\.4 GB$"
     ):
         st3.export_onnx(Huge(), torch.ones(2, 3), tmp_path / "m.onnx")

@@ -251,7 +251,7 @@ def test_a_model_that_differs_is_told_in_one_sentence_and_not_changed(tmp_path):
     st3.save_sparse(network(), tmp_path / "m.safetensors")
     other = nn.Sequential(nn.Conv2d(8, 32, 3), nn.BatchNorm2d(64), nn.ReLU(), nn.Linear(2, 2))
     before = {name: tensor.clone() for name, tensor in other.state_dict().items()}
-    with pytest.raises(st3.SparseFileError) as error:
+    with pytest.raises(st3.errors.SparseFileError) as error:
         st3.load_sparse(tmp_path / "m.safetensors", other)
     assert str(error.value) == (
         f"the weights in {tmp_path / 'm.safetensors'} are not those of the model: missing: 3.weight, 3.bias; "

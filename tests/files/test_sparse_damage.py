@@ -40,7 +40,7 @@ def outcome(path, content):
     path.write_bytes(content)
     try:
         found = st3.load_sparse(path)
-    except st3.SparseFileError as error:
+    except st3.errors.SparseFileError as error:
         said = str(error)
         return (
             said if str(path) in said and "\n" not in said else pytest.fail(f"not one clear sentence: {said}")
@@ -177,7 +177,7 @@ def test_codes_of_anything_with_right_checksums_stay_in_bounds(whole, place, par
     place.write_bytes(save(tensors, metadata=metadata(contents, tensors)))
     try:
         shape = st3.load_sparse(place)[ENTRY].shape
-    except st3.SparseFileError as error:
+    except st3.errors.SparseFileError as error:
         shape, said = None, str(error)
     assert shape == (60, 50) or "its code of positions" in said
 
@@ -185,10 +185,10 @@ def test_codes_of_anything_with_right_checksums_stay_in_bounds(whole, place, par
 def test_a_file_that_claims_to_be_large_takes_no_memory(whole, place):
     place.write_bytes(edited(whole, lambda c: c["tensors"][ENTRY].update(shape=[1 << 33], count=1 << 30)))
     tracemalloc.start()
-    with pytest.raises(st3.SparseFileError, match="claims to hold 8,589,934,592 numbers"):
+    with pytest.raises(st3.errors.SparseFileError, match="claims to hold 8,589,934,592 numbers"):
         st3.load_sparse(place)
     model = torch.nn.Linear(50, 60)
-    with pytest.raises(st3.SparseFileError, match=r"of another shape|not of the model"):
+    with pytest.raises(st3.errors.SparseFileError, match=r"of another shape|not of the model"):
         st3.load_sparse(place, model)
     assert tracemalloc.get_traced_memory()[1] < 1e6
     tracemalloc.stop()
@@ -206,13 +206,13 @@ def test_a_size_of_zero_does_not_excuse_sizes_that_torch_cannot_count(place, sha
 
 def test_other_files_are_told_apart(tmp_path):
     path = tmp_path / "m.safetensors"
-    with pytest.raises(st3.SparseFileError, match=r"^there is no file .*m\.safetensors$"):
+    with pytest.raises(st3.errors.SparseFileError, match=r"^there is no file .*m\.safetensors$"):
         st3.load_sparse(path)
     save_file({"w": torch.ones(2)}, path)
     with pytest.raises(
-        st3.SparseFileError, match=r"is no sparse file: it was not written by st3\.save_sparse$"
+        st3.errors.SparseFileError, match=r"is no sparse file: it was not written by st3\.save_sparse$"
     ):
         st3.load_sparse(path)
     path.write_bytes(b"\x80\x05pickle")
-    with pytest.raises(st3.SparseFileError, match="is no safetensors file, or a damaged one"):
+    with pytest.raises(st3.errors.SparseFileError, match="is no safetensors file, or a damaged one"):
         st3.load_sparse(path)

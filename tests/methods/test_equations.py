@@ -30,7 +30,7 @@ def _scale(raw: Tensor, threshold: float, *, exact: bool) -> Tensor:
     return scale.reshape(-1, *[1] * (raw.dim() - 1))
 
 
-def _textbook_st3(method: st3.ST3) -> Callable[[Tensor, float], Tensor]:
+def _textbook_st3(method: st3.methods.ST3) -> Callable[[Tensor, float], Tensor]:
     def sparse(raw: Tensor, threshold: float) -> Tensor:
         if method.soft:
             weight = torch.sign(raw) * torch.relu(raw.abs() - threshold)
@@ -43,7 +43,7 @@ def _textbook_st3(method: st3.ST3) -> Callable[[Tensor, float], Tensor]:
     return sparse
 
 
-def _textbook_feather(method: st3.Feather) -> Callable[[Tensor, float], Tensor]:
+def _textbook_feather(method: st3.methods.Feather) -> Callable[[Tensor, float], Tensor]:
     def sparse(raw: Tensor, threshold: float) -> Tensor:
         active = raw.abs() > threshold
         base = torch.where(active, raw.abs() ** method.power - threshold**method.power, 1.0)
@@ -55,21 +55,21 @@ def _textbook_feather(method: st3.Feather) -> Callable[[Tensor, float], Tensor]:
 
 
 METHODS = [
-    st3.ST3(soft=soft, rescale=rescale, straight_through=straight_through)
+    st3.methods.ST3(soft=soft, rescale=rescale, straight_through=straight_through)
     for soft in (True, False)
     for rescale in (True, False)
     for straight_through in (True, False)
 ] + [
-    st3.ST3(exact_rescale=True),
-    st3.Feather(),
-    st3.Feather(power=2.0, theta=0.25),
-    st3.Feather(theta=1.0),
-    st3.Soft(),
-    st3.DNW(),
+    st3.methods.ST3(exact_rescale=True),
+    st3.methods.Feather(),
+    st3.methods.Feather(power=2.0, theta=0.25),
+    st3.methods.Feather(theta=1.0),
+    st3.methods.Soft(),
+    st3.methods.DNW(),
 ]
 
 # Methods that are one of the ablations under the name of a paper.
-SAME = {st3.Soft: st3.ST3(rescale=False, straight_through=False), st3.DNW: st3.ST3(soft=False, rescale=False)}
+SAME = {st3.methods.Soft: st3.methods.ST3(rescale=False, straight_through=False), st3.methods.DNW: st3.methods.ST3(soft=False, rescale=False)}
 
 OPTIMIZERS: dict[str, Callable[..., torch.optim.Optimizer]] = {
     "sgd": lambda parameters: torch.optim.SGD(parameters, lr=0.05, momentum=0.9, weight_decay=1e-3),
@@ -114,7 +114,7 @@ def test_200_steps_agree_with_autograd_through_the_textbook_form(method, optimiz
     sparsifier = st3.sparsify(model, optimizer, sparsity=SPARSITY, total_steps=STEPS, method=method, **choice)
     names = [layer.name for layer in sparsifier.layers]
     method = SAME.get(type(method), method)
-    textbook = _textbook_st3(method) if isinstance(method, st3.ST3) else _textbook_feather(method)
+    textbook = _textbook_st3(method) if isinstance(method, st3.methods.ST3) else _textbook_feather(method)
 
     threshold = None
     for step in range(STEPS):
@@ -146,7 +146,7 @@ def test_200_steps_of_gmp_agree_with_its_textbook_form(every):
     """W * mask in the forward pass of autograd; SGD with momentum written out; masks that only shrink."""
     model, reference = _network(), _network()
     optimizer = OPTIMIZERS["sgd"](model.parameters())
-    settings = {"sparsity": 0.9, "total_steps": STEPS, "method": st3.GMP(every=every)}
+    settings = {"sparsity": 0.9, "total_steps": STEPS, "method": st3.methods.GMP(every=every)}
     sparsifier = st3.sparsify(model, optimizer, **settings)
     names = [layer.name for layer in sparsifier.layers]
     weights = dict(reference.named_parameters())
@@ -177,7 +177,7 @@ def test_200_steps_of_gmp_agree_with_its_textbook_form(every):
     assert sum(int((weights[name] == 0).sum()) for name in names) == int(2087 * 0.9) + 1
 
 
-def _groups_by_hand(method: st3.SRSTE | st3.SSTE, raw: Tensor) -> tuple[Tensor, Tensor]:
+def _groups_by_hand(method: st3.methods.SRSTE | st3.methods.SSTE, raw: Tensor) -> tuple[Tensor, Tensor]:
     """Return the mask and the thresholds of m:n groups: sorted in (output, height, width, input) order."""
     places = raw.detach().movedim(1, -1)
     groups = places.abs().reshape(-1, method.m).numpy()
@@ -188,10 +188,10 @@ def _groups_by_hand(method: st3.SRSTE | st3.SSTE, raw: Tensor) -> tuple[Tensor, 
     return (torch.from_numpy(x).reshape(places.shape).movedim(-1, 1) for x in (mask, threshold))  # type: ignore[return-value]
 
 
-def _textbook_groups(method: st3.SRSTE | st3.SSTE, raw: Tensor, scale: float | None) -> tuple[Tensor, Tensor]:
+def _textbook_groups(method: st3.methods.SRSTE | st3.methods.SSTE, raw: Tensor, scale: float | None) -> tuple[Tensor, Tensor]:
     """Return the sparse weight and what the loss is charged for it."""
     mask, threshold = _groups_by_hand(method, raw)
-    if isinstance(method, st3.SRSTE):
+    if isinstance(method, st3.methods.SRSTE):
         return raw + (raw * mask - raw).detach(), method.decay / 2 * (raw * ~mask).square().sum()
     weight = torch.sign(raw) * torch.relu(raw.abs() - threshold)
     if scale is None:
@@ -201,7 +201,7 @@ def _textbook_groups(method: st3.SRSTE | st3.SSTE, raw: Tensor, scale: float | N
 
 @pytest.mark.parametrize("optimizer_name", OPTIMIZERS)
 @pytest.mark.parametrize(
-    "method", [st3.SRSTE(n=1, m=2, decay=0.01), st3.SRSTE(), st3.SSTE(n=1, m=2), st3.SSTE()]
+    "method", [st3.methods.SRSTE(n=1, m=2, decay=0.01), st3.methods.SRSTE(), st3.methods.SSTE(n=1, m=2), st3.methods.SSTE()]
 )
 def test_200_steps_of_n_in_m_agree_with_autograd_through_the_textbook_form(method, optimizer_name):
     """The decay of zeroed weights is the gradient of decay/2 times their squares, added to the loss."""
@@ -278,7 +278,7 @@ def test_the_comparison_can_fail():
         model = _network()
         optimizer = OPTIMIZERS["sgd"](model.parameters())
         st3.sparsify(
-            model, optimizer, sparsity=0.9, total_steps=50, method=st3.ST3(straight_through=straight_through)
+            model, optimizer, sparsity=0.9, total_steps=50, method=st3.methods.ST3(straight_through=straight_through)
         )
         for step in range(50):
             _loss(model, None, step).backward()

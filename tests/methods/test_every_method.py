@@ -10,36 +10,36 @@ import torch
 from torch import nn
 
 import st3
-from st3.core.allocations import ALLOCATIONS
+from st3.core.budget.allocation import ALLOCATIONS
 from st3.core.choices import contradictions
 from st3.core.method import METHODS
-from st3.core.ramps import RAMPS
+from st3.core.budget.ramp import RAMPS
 
 # At high sparsity a network this small loses filters, and is told so: not the subject here.
-pytestmark = pytest.mark.filterwarnings("ignore::st3.LayerCollapseWarning")
+pytestmark = pytest.mark.filterwarnings("ignore::st3.errors.LayerCollapseWarning")
 
 LAYERS = ("conv1", "depthwise", "conv2", "fc")  # 144 + 72 + 576 + 32 weights
 STEPS = 24
 
 # Every method as registered, and other settings of those that have some.
 SETTINGS = [METHODS[name]() for name in METHODS] + [
-    st3.ST3(soft=False, rescale=False),
-    st3.ST3(soft=False),
-    st3.ST3(rescale=False),
-    st3.ST3(straight_through=False),
-    st3.ST3(rescale=False, straight_through=False),
-    st3.ST3(exact_rescale=True),
-    st3.Feather(power=2.0, theta=0.25),
-    st3.GMP(every=3),
-    st3.GraNet(every=2),
-    st3.GraNet(initial=0.3),
-    st3.RigL(every=2, drop=0.5),
-    st3.SET(every=1, until=0.5),
-    st3.ACDC(warm_up=0.0, until=0.7, rounds=2, rest=1),
-    st3.SRSTE(n=1, m=8, decay=0.01),
-    st3.SSTE(n=3, m=4),
-    st3.STR(init=-3, weight_decay=0.05),
-    st3.ProbMask(lr=0.05, finetune=0.0),
+    st3.methods.ST3(soft=False, rescale=False),
+    st3.methods.ST3(soft=False),
+    st3.methods.ST3(rescale=False),
+    st3.methods.ST3(straight_through=False),
+    st3.methods.ST3(rescale=False, straight_through=False),
+    st3.methods.ST3(exact_rescale=True),
+    st3.methods.Feather(power=2.0, theta=0.25),
+    st3.methods.GMP(every=3),
+    st3.methods.GraNet(every=2),
+    st3.methods.GraNet(initial=0.3),
+    st3.methods.RigL(every=2, drop=0.5),
+    st3.methods.SET(every=1, until=0.5),
+    st3.methods.ACDC(warm_up=0.0, until=0.7, rounds=2, rest=1),
+    st3.methods.SRSTE(n=1, m=8, decay=0.01),
+    st3.methods.SSTE(n=3, m=4),
+    st3.methods.STR(init=-3, weight_decay=0.05),
+    st3.methods.ProbMask(lr=0.05, finetune=0.0),
 ]
 AIMED = [method for method in SETTINGS if method.has_target]  # those that can be asked for a sparsity
 every_method = pytest.mark.parametrize("method", list(METHODS))

@@ -60,7 +60,7 @@ def test_zeroed_weights_get_theta_times_the_gradient_and_active_ones_all_of_it(t
     assert torch.equal(gradient(layer), torch.where(ACTIVE, 1.0, theta))
 
 
-@pytest.mark.filterwarnings("ignore::st3.LayerCollapseWarning")
+@pytest.mark.filterwarnings("ignore::st3.errors.LayerCollapseWarning")
 def test_above_95_percent_zeroed_weights_get_half_the_gradient():
     weight = torch.arange(1.0, 101.0).reshape(10, 10)
     layer, optimizer = attach(Feather(), weight=weight, sparsity=0.96)

@@ -10,11 +10,11 @@ from torch import distributed as dist
 from torch import nn
 
 import st3
-from st3.core.groups import in_groups, n_largest
-from st3.core.layers import find_layers
+from st3.core.families.grouped import in_groups, n_largest
+from st3.core.layers.find import find_layers
 
 STEPS = 24
-METHODS = {"sr_ste": st3.SRSTE(decay=0.01), "sr_ste 1:8": st3.SRSTE(n=1, m=8), "s_ste": st3.SSTE()}
+METHODS = {"sr_ste": st3.methods.SRSTE(decay=0.01), "sr_ste 1:8": st3.methods.SRSTE(n=1, m=8), "s_ste": st3.methods.SSTE()}
 OPTIMIZERS = {
     "sgd": lambda p, **options: torch.optim.SGD(p, lr=0.05, momentum=0.9, weight_decay=1e-3, **options),
     "adamw": lambda p, **options: torch.optim.AdamW(p, lr=0.01, **options),
@@ -169,7 +169,7 @@ def test_zeroed_weights_decay_and_active_ones_do_not():
     model = nn.Linear(4, 1, bias=False)
     model.weight.data.copy_(torch.tensor([[4.0, -1.0, 3.0, -2.0]]))
     optimizer = torch.optim.SGD(model.parameters(), lr=1.0)
-    st3.sparsify(model, optimizer, total_steps=2, method=st3.SRSTE(decay=0.125))
+    st3.sparsify(model, optimizer, total_steps=2, method=st3.methods.SRSTE(decay=0.125))
     model.weight.grad = torch.tensor([[0.5, 0.5, 0.0, 0.0]])
     optimizer.step()
     raw = optimizer.state[model.weight]["raw"]
@@ -181,7 +181,7 @@ def test_s_ste_is_continuous_where_two_weights_of_a_group_change_places():
     def sparse(second):
         raw = torch.tensor([[1.0, second, 0.5, 0.1]])
         out = torch.empty_like(raw)
-        st3.SSTE().sparse_weight(raw, n_largest(raw.abs(), 2), out)
+        st3.methods.SSTE().sparse_weight(raw, n_largest(raw.abs(), 2), out)
         return out
 
     assert (sparse(0.5 + 1e-6) - sparse(0.5 - 1e-6)).abs().max() < 1e-5
@@ -202,10 +202,10 @@ def test_a_layer_of_zeros_stays_finite(name):
 def test_settings_that_make_no_sense_are_refused():
     for n, m in ((0, 4), (4, 4), (5, 4)):
         with pytest.raises(ValueError) as error:
-            st3.SSTE(n=n, m=m)
+            st3.methods.SSTE(n=n, m=m)
         assert str(error.value) == f"of every m weights n stay: n must be at least 1 and below m, got {n}:{m}"
     with pytest.raises(ValueError, match=r"decay must not be negative, got -0.1"):
-        st3.SRSTE(decay=-0.1)
+        st3.methods.SRSTE(decay=-0.1)
 
 
 # ---------------------------------------------------------------- a run
@@ -309,7 +309,7 @@ def test_half_precision_weights_keep_no_more_than_n_of_m(name):
         optimizer.step()
         active = (model.weight.view(-1, method.m) != 0).sum(1)
         assert int(active.max()) == method.n
-        if isinstance(method, st3.SRSTE):
+        if isinstance(method, st3.methods.SRSTE):
             assert int(active.min()) == method.n  # though half precision has ties
     sparsifier.finalize()
 
@@ -357,7 +357,7 @@ def test_weights_replaced_behind_its_back_are_noticed_and_adopted_with_a_new_sca
     with torch.no_grad():
         model[2].weight.copy_(torch.rand_like(model[2].weight))
     backward(model, 4)
-    with pytest.raises(st3.WeightsReplacedError):
+    with pytest.raises(st3.errors.WeightsReplacedError):
         optimizer.step()
     sparsifier.adopt()
     learn(model, optimizer, range(5, 8))

@@ -10,18 +10,18 @@ from torch import distributed as dist
 from torch import nn
 
 import st3
-from st3.core.masks import MaskView, Moment, exchange_weakest
+from st3.core.families.mask_view import MaskView, Moment, exchange_weakest
 
 STEPS = 40
 METHODS = {
-    "gmp": st3.GMP(),
-    "gmp-7": st3.GMP(every=7),
-    "rigl": st3.RigL(every=3),
-    "set": st3.SET(every=3),
-    "static": st3.Static(),
-    "granet": st3.GraNet(every=3),
-    "granet-sparse": st3.GraNet(every=3, initial=0.5),
-    "acdc": st3.ACDC(),
+    "gmp": st3.methods.GMP(),
+    "gmp-7": st3.methods.GMP(every=7),
+    "rigl": st3.methods.RigL(every=3),
+    "set": st3.methods.SET(every=3),
+    "static": st3.methods.Static(),
+    "granet": st3.methods.GraNet(every=3),
+    "granet-sparse": st3.methods.GraNet(every=3, initial=0.5),
+    "acdc": st3.methods.ACDC(),
 }
 every_method = pytest.mark.parametrize("name", METHODS)
 OPTIMIZERS = {
@@ -126,13 +126,13 @@ def test_a_static_mask_is_static_and_random():
     for _, before, after, *_ in history("static"):
         first = first or before
         assert all(torch.equal(first[layer], after[layer]) for layer in first)
-    _, _, other = start("static", method=st3.Static(seed=1))
+    _, _, other = start("static", method=st3.methods.Static(seed=1))
     assert (network()[0].weight != 0).all()
     assert not torch.equal(other.layers[0].parameter != 0, first["0.weight"])
 
 
 def test_rigl_grows_where_the_gradient_is_largest_and_drops_the_smallest_weights():
-    model, optimizer, sparsifier = start("rigl", method=st3.RigL(every=2, drop=0.4))
+    model, optimizer, sparsifier = start("rigl", method=st3.methods.RigL(every=2, drop=0.4))
     learn(model, optimizer, [0])
     before, weights = masks(sparsifier), {x.name: x.parameter.detach().clone() for x in sparsifier.layers}
     backward(model, 1)
@@ -155,9 +155,9 @@ def test_rigl_grows_where_the_gradient_is_largest_and_drops_the_smallest_weights
     ("method", "step", "count"),
     [
         # drop / 2 (1 + cos(pi t / until)) of 1,000 active weights, rounded down
-        (st3.RigL(), 0, 300), (st3.RigL(), 30, 196), (st3.RigL(), 75, 0), (st3.SET(), 30, 196),
+        (st3.methods.RigL(), 0, 300), (st3.methods.RigL(), 30, 196), (st3.methods.RigL(), 75, 0), (st3.methods.SET(), 30, 196),
         # 0.005 + 0.495 / 2 (1 + cos(pi t)) of them, rounded up
-        (st3.GraNet(), 0, 500), (st3.GraNet(), 50, 253), (st3.GraNet(), 99, 6),
+        (st3.methods.GraNet(), 0, 500), (st3.methods.GraNet(), 50, 253), (st3.methods.GraNet(), 99, 6),
     ],
     ids=str,
 )  # fmt: skip
@@ -170,7 +170,7 @@ def test_so_many_weights_are_exchanged(method, step, count):
     (mask,) = method.next_masks([view], moment)
     assert int(mask.sum()) == 1000
     gone = (view.mask & ~mask).nonzero().flatten()
-    assert len(gone) <= count if isinstance(method, st3.SET) else len(gone) == count
+    assert len(gone) <= count if isinstance(method, st3.methods.SET) else len(gone) == count
     assert gone.max() < count if len(gone) else count == 0  # the weakest
 
 
@@ -192,7 +192,7 @@ def test_a_gradient_that_is_no_number_costs_no_weight():
 
 
 def test_a_step_in_which_rigl_changes_masks_moves_nothing_else():
-    model, optimizer, sparsifier = start("rigl", method=st3.RigL(every=2))
+    model, optimizer, sparsifier = start("rigl", method=st3.methods.RigL(every=2))
     learn(model, optimizer, [0])
     before, state = copy.deepcopy(model.state_dict()), copy.deepcopy(optimizer.state_dict())
     old = masks(sparsifier)
@@ -214,7 +214,7 @@ def test_a_step_in_which_rigl_changes_masks_moves_nothing_else():
 
 
 def test_a_step_that_fails_leaves_no_old_gradients_for_the_next():
-    model, optimizer, sparsifier = start("rigl", method=st3.RigL(every=2))
+    model, optimizer, sparsifier = start("rigl", method=st3.methods.RigL(every=2))
     learn(model, optimizer, [0])
     backward(model, 1)
 
@@ -298,7 +298,7 @@ def test_acdc_prunes_and_restores_when_its_phases_say():
 
 
 def test_acdc_has_the_phases_of_the_authors_cifar_runs_by_its_settings():
-    method = st3.ACDC(warm_up=0.05, until=0.85, rounds=4, rest=1)
+    method = st3.methods.ACDC(warm_up=0.05, until=0.85, rounds=4, rest=1)
     grown, shrunk = changes("acdc", steps=100, total_steps=100, method=method)
     assert shrunk == [5, 25, 45, 65, 85]  # half of their epochs 10, 50, 90, 130, 170
     assert grown == [15, 35, 55, 75]
@@ -337,7 +337,7 @@ def test_acdc_that_stops_in_a_dense_phase_says_so():
     model, optimizer, sparsifier = start("acdc", total_steps=100)
     learn(model, optimizer, range(78))
     assert not sparsifier.at_target
-    with pytest.raises(st3.TargetMissedError, match="training stopped at step 78, before the ramp's end"):
+    with pytest.raises(st3.errors.TargetMissedError, match="training stopped at step 78, before the ramp's end"):
         sparsifier.finalize()
 
 
@@ -432,13 +432,13 @@ def test_frozen_masks_stay_frozen_when_resumed(name):
 @pytest.mark.parametrize(
     ("make", "complaint"),
     [
-        (lambda: st3.GMP(every=0), "every must be at least 1 step, got 0"),
-        (lambda: st3.RigL(drop=1.0), "drop is a part of the active weights, above 0 and below 1, got 1.0"),
-        (lambda: st3.SET(until=0), "until is a part of the run, above 0 and at most 1, got 0"),
-        (lambda: st3.GraNet(exchange=2), "exchange is a part of the active weights"),
-        (lambda: st3.ACDC(warm_up=0.9), "the first before the second, got 0.9 and 0.85"),
-        (lambda: st3.ACDC(rounds=0), "rounds must be at least 1, got 0"),
-        (lambda: st3.GraNet(initial=1.0), "initial is a sparsity, at least 0 and below 1, got 1.0"),
+        (lambda: st3.methods.GMP(every=0), "every must be at least 1 step, got 0"),
+        (lambda: st3.methods.RigL(drop=1.0), "drop is a part of the active weights, above 0 and below 1, got 1.0"),
+        (lambda: st3.methods.SET(until=0), "until is a part of the run, above 0 and at most 1, got 0"),
+        (lambda: st3.methods.GraNet(exchange=2), "exchange is a part of the active weights"),
+        (lambda: st3.methods.ACDC(warm_up=0.9), "the first before the second, got 0.9 and 0.85"),
+        (lambda: st3.methods.ACDC(rounds=0), "rounds must be at least 1, got 0"),
+        (lambda: st3.methods.GraNet(initial=1.0), "initial is a sparsity, at least 0 and below 1, got 1.0"),
     ],
 )
 def test_settings_that_make_no_sense_are_refused(make, complaint):

@@ -13,10 +13,10 @@ from torch.func import functional_call
 import st3
 from st3.core.projection import project
 
-pytestmark = pytest.mark.filterwarnings("ignore::st3.LayerCollapseWarning")  # small layers lose filters
+pytestmark = pytest.mark.filterwarnings("ignore::st3.errors.LayerCollapseWarning")  # small layers lose filters
 
 STEPS = 40
-QUICK = st3.ProbMask(lr=0.05)
+QUICK = st3.methods.ProbMask(lr=0.05)
 TARGET = {"sparsity": 0.8, "total_steps": STEPS}
 
 
@@ -81,7 +81,7 @@ def bisected(values, budget):
 
 @pytest.mark.parametrize("passes", [1, 2])
 def test_a_whole_search_agrees_with_autograd_under_the_same_noise(passes):
-    model, optimizer, sparsifier = start(st3.ProbMask(lr=0.05, finetune=0.0), torch.float64)
+    model, optimizer, sparsifier = start(st3.methods.ProbMask(lr=0.05, finetune=0.0), torch.float64)
     reference = network(torch.float64)
     names = [layer.name for layer in sparsifier.layers]
     learned = {n: nn.Parameter(torch.ones_like(reference.get_parameter(n))) for n in names}
@@ -212,7 +212,7 @@ def test_after_the_search_the_masks_are_fixed_and_the_model_is_plain():
 
 
 def test_random_final_masks_miss_the_target_by_a_little_and_say_so():
-    model, optimizer, sparsifier = start(st3.ProbMask(lr=0.05, final="random"))
+    model, optimizer, sparsifier = start(st3.methods.ProbMask(lr=0.05, final="random"))
     learn(model, optimizer, range(STEPS))
     sparsifier.finalize()
     found = sparsifier.report()
@@ -367,7 +367,7 @@ def test_masks_fixed_before_the_ramp_is_over_are_refused():
     with pytest.raises(
         ValueError, match="ProbMask fixes its masks after step 20 of 40, where the ramp asks for"
     ):
-        start(st3.ProbMask(finetune=0.5))
+        start(st3.methods.ProbMask(finetune=0.5))
 
 
 @pytest.mark.parametrize(
@@ -381,7 +381,7 @@ def test_masks_fixed_before_the_ramp_is_over_are_refused():
 )
 def test_settings_that_make_no_sense_are_refused(settings, complaint):
     with pytest.raises(ValueError) as error:
-        st3.ProbMask(**settings)
+        st3.methods.ProbMask(**settings)
     assert str(error.value) == complaint
 
 

@@ -12,7 +12,7 @@ from torch.func import functional_call
 
 import st3
 
-pytestmark = pytest.mark.filterwarnings("ignore::st3.LayerCollapseWarning")  # small layers lose filters
+pytestmark = pytest.mark.filterwarnings("ignore::st3.errors.LayerCollapseWarning")  # small layers lose filters
 
 STEPS = 40
 OPTIMIZERS = {
@@ -56,7 +56,7 @@ def learn(model, optimizer, steps):
         optimizer.zero_grad()
 
 
-def start(kind="sgd", method=st3.STR(init=-4, weight_decay=0.01), dtype=torch.float32):  # noqa: B008
+def start(kind="sgd", method=st3.methods.STR(init=-4, weight_decay=0.01), dtype=torch.float32):  # noqa: B008
     model = network(dtype)
     optimizer = OPTIMIZERS[kind](model.parameters())
     return model, optimizer, st3.sparsify(model, optimizer, method=method)
@@ -77,7 +77,7 @@ def numbers(sparsifier):
 def test_200_steps_agree_with_autograd_through_the_textbook_form(kind, decay):
     model, reference = network(torch.float64), network(torch.float64)
     optimizer = OPTIMIZERS[kind](model.parameters())
-    sparsifier = st3.sparsify(model, optimizer, method=st3.STR(init=-4, weight_decay=decay))
+    sparsifier = st3.sparsify(model, optimizer, method=st3.methods.STR(init=-4, weight_decay=decay))
     names = [layer.name for layer in sparsifier.layers]
     learned = {name: nn.Parameter(torch.tensor(-4.0, dtype=torch.float64)) for name in names}
     own = {} if decay is None else {"weight_decay": decay}
@@ -117,7 +117,7 @@ def test_far_below_zero_the_learned_number_follows_weight_decay_alone():
 
 def test_a_positive_weight_pushed_down_raises_its_threshold():
     """Negative gradient of s where sign(W) * dL/dW_sparse is positive: descent raises s."""
-    method = st3.STR(init=-1.0)
+    method = st3.methods.STR(init=-1.0)
     s = torch.tensor(-1.0)
     slope = method.variable_gradient(torch.tensor([1.0, 2.0]), torch.tensor([0.5, 0.0]), s)
     assert slope == pytest.approx(-float(torch.sigmoid(s) * (1 - torch.sigmoid(s))))
@@ -127,7 +127,7 @@ def test_a_positive_weight_pushed_down_raises_its_threshold():
 
 
 def test_it_becomes_sparse_and_says_how_much():
-    model, optimizer, sparsifier = start(method=st3.STR(init=-4, weight_decay=0.05))
+    model, optimizer, sparsifier = start(method=st3.methods.STR(init=-4, weight_decay=0.05))
     learn(model, optimizer, range(STEPS))
     found = sparsifier.report()
     assert found.target is None
@@ -143,7 +143,7 @@ def test_it_becomes_sparse_and_says_how_much():
 def test_a_stronger_decay_of_the_number_gives_more_zeros():
     zeros = []
     for decay in (0.0, 0.02, 0.05):
-        model, optimizer, sparsifier = start(method=st3.STR(init=-5, weight_decay=decay))
+        model, optimizer, sparsifier = start(method=st3.methods.STR(init=-5, weight_decay=decay))
         learn(model, optimizer, range(80))
         zeros.append(sparsifier.report().zeros)
     assert zeros == sorted(zeros)
@@ -205,7 +205,7 @@ def test_half_precision_weights_are_refused_but_not_autocast():
     with pytest.raises(ValueError, match=r"a threshold in steps too small for torch.bfloat16"):
         st3.sparsify(model, OPTIMIZERS["sgd"](model.parameters()), method="str")
     with pytest.raises(ValueError, match="weight_decay must not be negative, got -1"):
-        st3.STR(weight_decay=-1)
+        st3.methods.STR(weight_decay=-1)
 
 
 @pytest.mark.parametrize("order", ["attach, load", "load, attach"])
@@ -224,7 +224,7 @@ def test_a_checkpoint_of_another_method_is_refused(order):
     first, second = order.split(", ")
     acts[first]()
     with pytest.raises(
-        st3.CheckpointError, match=r"no learned variable for layer '0.weight'.*a learned threshold"
+        st3.errors.CheckpointError, match=r"no learned variable for layer '0.weight'.*a learned threshold"
     ):
         acts[second]()
 
@@ -236,7 +236,7 @@ def test_its_own_checkpoint_is_refused_by_another_method():
     its_optimizer = OPTIMIZERS["sgd"](other.parameters())
     st3.sparsify(other, its_optimizer, sparsity=0.5, total_steps=4)
     with pytest.raises(
-        st3.CheckpointError, match=r"a learned threshold for layer .* and this method needs none"
+        st3.errors.CheckpointError, match=r"a learned threshold for layer .* and this method needs none"
     ):
         its_optimizer.load_state_dict(optimizer.state_dict())
 
@@ -262,7 +262,7 @@ def test_it_resumes_bit_for_bit(kind, cut, order, tmp_path):
             model.load_state_dict(saved["model"])
             optimizer.load_state_dict(saved["optimizer"])
         else:
-            resumed = st3.sparsify(model, optimizer, method=st3.STR(init=-4, weight_decay=0.01))
+            resumed = st3.sparsify(model, optimizer, method=st3.methods.STR(init=-4, weight_decay=0.01))
     assert resumed.step == cut
     learn(model, optimizer, range(cut, STEPS))
     assert all(torch.equal(a, b) for a, b in zip(model.parameters(), whole.parameters(), strict=True))
@@ -278,7 +278,7 @@ def test_accumulated_micro_batches_under_clipping_are_one_step():
     for parts in ([slice(None)], [slice(0, 16), slice(16, 32)]):
         model = norm_free(torch.float64)
         optimizer = OPTIMIZERS["sgd"](model.parameters())
-        sparsifier = st3.sparsify(model, optimizer, method=st3.STR(init=-3))
+        sparsifier = st3.sparsify(model, optimizer, method=st3.methods.STR(init=-3))
         for step in range(10):
             for part in parts:
                 (loss_of(model, step, part) / len(parts)).backward()
@@ -294,7 +294,7 @@ def test_a_skipped_step_of_a_fused_optimizer_moves_no_threshold_and_a_scaled_one
     for scale in (None, torch.tensor(64.0)):
         model = network()
         optimizer = torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9, fused=True)
-        sparsifier = st3.sparsify(model, optimizer, method=st3.STR(init=-3))
+        sparsifier = st3.sparsify(model, optimizer, method=st3.methods.STR(init=-3))
         for step in range(6):
             (loss_of(model, step) * (1.0 if scale is None else scale)).backward()
             if scale is not None:  # as GradScaler does for an optimizer that unscales by itself
@@ -310,7 +310,7 @@ def test_a_skipped_step_of_a_fused_optimizer_moves_no_threshold_and_a_scaled_one
 
 
 def test_after_freezing_the_thresholds_are_gone_and_the_zeros_stay():
-    model, optimizer, sparsifier = start(method=st3.STR(init=-2))
+    model, optimizer, sparsifier = start(method=st3.methods.STR(init=-2))
     learn(model, optimizer, range(4))
     zeros = {layer.name: layer.parameter == 0 for layer in sparsifier.layers}
     sparsifier.freeze()
@@ -334,7 +334,7 @@ def test_two_processes_learn_the_thresholds_of_one():
     for wrap, part in ((None, whole), (nn.parallel.DistributedDataParallel, mine), (fully_shard, mine)):
         model = norm_free() if wrap is None else wrap(norm_free())
         optimizer = OPTIMIZERS["sgd"](model.parameters())
-        sparsifier = st3.sparsify(model, optimizer, method=st3.STR(init=-3, weight_decay=0.01))
+        sparsifier = st3.sparsify(model, optimizer, method=st3.methods.STR(init=-3, weight_decay=0.01))
         for step in range(12):
             loss_of(model, step, part).backward()
             optimizer.step()
@@ -356,7 +356,7 @@ def test_sharded_checkpoints_resume_bit_for_bit(kind, tmp_path):
     def begin():
         model = fully_shard(network())
         optimizer = OPTIMIZERS[kind](model.parameters())
-        return model, optimizer, st3.sparsify(model, optimizer, method=st3.STR(init=-3, weight_decay=0.01))
+        return model, optimizer, st3.sparsify(model, optimizer, method=st3.methods.STR(init=-3, weight_decay=0.01))
 
     def state(model, optimizer):
         model_state, optimizer_state = state_dict.get_state_dict(model, optimizer)

@@ -45,9 +45,9 @@ def list_names(
 
 def _names(kind: str) -> dict[str, str]:
     """Return name -> what it is, in one line."""
-    from ..core.allocations import ALLOCATIONS
+    from ..core.budget.allocation import ALLOCATIONS
     from ..core.method import METHODS
-    from ..core.ramps import RAMPS
+    from ..core.budget.ramp import RAMPS
     from ..data import DATASETS
     from ..experiments.cycles import PROTOCOLS
     from ..models import MODELS

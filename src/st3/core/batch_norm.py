@@ -14,8 +14,8 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
-from .layers import unwrap
-from .shards import is_sharded, reshard
+from .layers.find import unwrap
+from .layers.shards import is_sharded, reshard
 
 __all__ = ["reestimate_batch_norm"]
 

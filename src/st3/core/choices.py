@@ -4,63 +4,72 @@ Nearly everything goes with everything; what does not is refused here with the r
 """
 
 import math
+from collections.abc import Callable, Mapping
 from numbers import Integral, Real
 from typing import Any
 
 from ..registry import Registry
-from .allocations import ALLOCATIONS, Allocation
-from .learned import LearnedMethod
-from .method import METHODS, FixedMask, GroupMethod, MaskMethod, Method, ThresholdMethod
-from .ramps import RAMPS, Ramp
+from .budget.allocation import ALLOCATIONS, Allocation
+from .budget.plan import Plan
+from .budget.ramp import RAMPS, Ramp
+from .method import METHODS, Method
 
 __all__ = [
     "check_count",
+    "check_layer_sparsity",
+    "check_no_target",
+    "check_plan",
     "check_sparsity",
-    "contradictions",
-    "resolve_allocation",
+    "find_contradictions",
     "resolve_method",
     "resolve_sparsity",
 ]
 
 
-def check_sparsity(sparsity: float, name: str, *, ramped: bool = True) -> None:
+def check_sparsity(sparsity: float, name: str) -> None:
+    """Raise unless `sparsity` is a fraction of zeros, from 0 to below 1."""
     if isinstance(sparsity, bool) or not isinstance(sparsity, Real):
         raise TypeError(f"{name} must be a number from 0 up to 1, got {sparsity!r}")
     if not 0.0 <= sparsity < 1.0:
         percentage = f" (a percentage? try {sparsity / 100:g})" if 1.0 < sparsity < 100.0 else ""
         raise ValueError(f"{name} must be at least 0 and below 1, got {sparsity!r}{percentage}")
-    if not ramped:
-        raise ValueError(f"{name} has no ramp to follow with sparsity=0: include that layer alone instead")
 
 
-def check_count(number: int, name: str, *, least: int) -> None:
+def check_layer_sparsity(layer_sparsity: Mapping[str, float] | None, target: float | None) -> None:
+    """Raise unless it is a mapping of names to sparsities, and there is a ramp for them to follow."""
+    if layer_sparsity is None:
+        return
+    if not isinstance(layer_sparsity, Mapping):
+        raise TypeError(f"layer_sparsity takes a dict of names and sparsities, got {layer_sparsity!r}")
+    for name, own in layer_sparsity.items():
+        check_sparsity(own, f"layer_sparsity[{name!r}]")
+        if target == 0:
+            raise ValueError(
+                f"layer_sparsity[{name!r}] has no ramp to follow with sparsity=0: include that layer alone instead"
+            )
+
+
+def check_count(number: int | None, name: str, *, least: int, meaning: str) -> None:
+    """Raise unless `number` is a whole number of at least `least`."""
+    if number is None:
+        raise TypeError(f"{name} is missing: give {meaning}")
     if isinstance(number, bool) or not isinstance(number, Integral) or number < least:
         raise ValueError(f"{name} must be a whole number of at least {least}, got {number!r}")
 
 
-def resolve_allocation(allocation: str | Allocation) -> Allocation:
-    if isinstance(allocation, str):
-        return ALLOCATIONS[allocation]()
-    if isinstance(allocation, type) or not callable(allocation):
-        raise TypeError(
-            f"allocation must be a name ({', '.join(ALLOCATIONS)}) or an allocation object such as st3.Sigma(), "
-            f"got {allocation!r}"
-        )
-    return allocation
-
-
 def resolve_method(method: str | Method) -> Method:
+    """Return the method object for a name or an object."""
     if isinstance(method, str):
         return METHODS[method]()
-    if not isinstance(method, ThresholdMethod | GroupMethod | MaskMethod | LearnedMethod | FixedMask):
+    if not isinstance(method, Method):
         raise TypeError(
-            f"method must be a name ({', '.join(METHODS)}) or an object such as st3.ST3(), got {method!r}"
+            f"method must be a name ({', '.join(METHODS)}) or an object such as st3.methods.ST3(), got {method!r}"
         )
     return method
 
 
 def resolve_sparsity(sparsity: float | None, method: Method | None) -> float:
-    """Return the target: what is given or, where the method implies one, that."""
+    """Return the target: the given one or, where the method implies one, that."""
     if sparsity is not None:
         check_sparsity(sparsity, "sparsity")
         return float(sparsity)
@@ -70,19 +79,38 @@ def resolve_sparsity(sparsity: float | None, method: Method | None) -> float:
     return own
 
 
-def contradictions(
+def check_no_target(method: Method, **given: object) -> None:
+    """Raise where a target, or how to get there, is given to a method that cannot be asked for one."""
+    if names := [name for name, value in given.items() if value is not None]:
+        raise ValueError(
+            f"{type(method).__name__} learns its thresholds, so that no sparsity can be asked of it: leave "
+            f"{', '.join(names)} out; its settings and the weight decay decide, and report() tells what was reached"
+        )
+
+
+def check_plan(plan: Plan, method: Method) -> None:
+    """Raise where the ramp does not reach the target in time: before the run ends, or the method fixes its masks."""
+    plan.check_ramp()
+    last = method.search_end(plan.total_steps)
+    if last is not None and not plan.reached(last):
+        raise ValueError(
+            f"{type(method).__name__} fixes its masks after step {last} of {plan.total_steps}, where the ramp asks for "
+            f"{plan.asked(last):.4g} of {plan.sparsity:g} only: let the ramp end earlier, or lower finetune"
+        )
+
+
+def find_contradictions(
     method: Method,
     *,
     sparsity: float | None = None,
     allocation: str | Allocation | None = None,
-    ramp: str | Ramp | None = None,
-    has_times: bool = False,
+    ramp: str | Ramp | Callable[[float], float] | None = None,
     has_floor: bool = False,
     has_own_layers: bool = False,
 ) -> list[str]:
     """Return a sentence for everything that was asked for and means nothing to the method.
 
-    `has_times`, `has_floor`, `has_own_layers`: whether start or end, min_weights, layer_sparsity were given.
+    `has_floor`, `has_own_layers`: whether min_weights, layer_sparsity were given.
     """
     name, own = type(method).__name__, method.own_sparsity
     found = []
@@ -91,18 +119,22 @@ def contradictions(
             f"{method} has a sparsity of {own:g}, not {sparsity:g}: leave sparsity out, or change the method"
         )
     shared = _name_of(ALLOCATIONS, allocation)
-    if method.only_allocations and shared is not None and shared not in method.only_allocations:
+    is_foreign = allocation is not None and shared is None and method.takes_floors  # may be one by counts
+    if method.only_allocations and allocation is not None and shared not in method.only_allocations and not is_foreign:
         instead = " or ".join(map(repr, method.only_allocations))
-        why = f"{name} {method.why_only_allocations}, so allocation={shared!r} means nothing to it"
+        why = f"{name} {method.why_only_allocations}, so allocation={shared or allocation!r} means nothing to it"
         found.append(f"{why}: leave it out, or take {instead}")
     rises = _name_of(RAMPS, ramp)
     if method.only_ramps and ramp is not None and rises not in method.only_ramps:
         found.append(f"{name} {method.why_only_ramps}, so ramp={ramp!r} means nothing to it: leave ramp out")
-    if rises == "phases" and isinstance(method, MaskMethod) and not method.restores:
-        found.append(f"{name} never restores what it has pruned, so ramp='phases' means nothing to it")
-    if has_times and method.own_ramp(0.5, 1000) is not None:
-        found.append(f"{name} sets the times of its ramp by settings of its own: leave start and end out")
-    if isinstance(method, GroupMethod):
+    elif method.own_ramp is not None and isinstance(ramp, Ramp):
+        found.append(f"{name} sets the times of its ramp by settings of its own: leave ramp out")
+    elif isinstance(ramp, Ramp) and rises == "constant" and "constant" in method.only_ramps and ramp.share(0, 1) < 1:
+        found.append(f"{name} {method.why_only_ramps}, so it cannot begin later: leave ramp out")
+    kind = RAMPS[rises] if rises in RAMPS else type(ramp)
+    if getattr(kind, "falls", False) and not method.restores:
+        found.append(f"{name} never restores what it has pruned, so ramp={rises or ramp!r} means nothing to it")
+    if not method.takes_floors:
         given = {"min_weights": has_floor, "layer_sparsity": has_own_layers}
         found += [f"{name} {method.why_only_allocations}: leave {key} out" for key in given if given[key]]
     return found

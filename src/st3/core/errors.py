@@ -1,9 +1,9 @@
 """What can go wrong, by name. Each is raised with one sentence: what was asked, what was found, what to do."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
-__all__ = ["CheckpointError", "Faults", "LayerCollapseWarning", "TargetMissedError", "WeightsReplacedError"]
+__all__ = ["CheckpointError", "Faults", "LayerCollapseWarning", "TargetMissedError", "WeightsReplacedError", "name_some"]
 
 
 class TargetMissedError(RuntimeError):
@@ -42,3 +42,13 @@ class Faults:
             raise self.found[0]
         if self.found:
             raise ValueError("; ".join(str(fault) for fault in self.found))
+
+
+def name_some(names: Sequence[str], most: int = 3) -> str:
+    """Return the first names, and how many more there are.
+
+    >>> name_some(["a", "b", "c", "d", "e"])
+    "'a', 'b', 'c' and 2 more"
+    """
+    more = f" and {len(names) - most} more" if len(names) > most else ""
+    return ", ".join(map(repr, names[:most])) + more

@@ -5,9 +5,10 @@ from collections.abc import Sequence
 import torch
 from torch.optim import Optimizer
 
-from .layers import Layers
+from .errors import name_some
+from .layers.layer import Layers
 
-__all__ = ["hookable", "owners_of", "some"]
+__all__ = ["hookable", "owners_of"]
 
 
 def hookable(given: Optimizer | Sequence[Optimizer]) -> list[Optimizer]:
@@ -46,13 +47,7 @@ def owners_of(layers: Layers, optimizers: list[Optimizer]) -> dict[str, Optimize
     strangers = [layer.name for layer in layers if id(layer.parameter) not in by_parameter]
     if strangers:
         raise ValueError(
-            f"the optimizer does not own {some(strangers)}: build it from model.parameters() after the model is "
+            f"the optimizer does not own {name_some(strangers)}: build it from model.parameters() after the model is "
             f"complete and wrapped, or exclude these layers"
         )
     return {layer.name: by_parameter[id(layer.parameter)] for layer in layers}
-
-
-def some(names: list[str]) -> str:
-    """Return the first names, and how many more there are."""
-    more = f" and {len(names) - 5} more" if len(names) > 5 else ""
-    return ", ".join(map(repr, names[:5])) + more

@@ -1,6 +1,5 @@
 """The sparsifier: what a user holds while a model trains sparse."""
 
-from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -9,23 +8,19 @@ from torch import nn
 from torch.optim import Optimizer
 
 from ..measure import Report
-from .allocations import Allocation
-from .conductor import Conductor
-from .errors import TargetMissedError
-from .groups import in_groups, n_largest
-from .inspection import CollapseWatch, count_all, require_numbers
-from .layers import Layers, named_weights
-from .method import FixedMask, GroupMethod, HardThreshold, Method
-from .ramps import Ramp
-from .reporting import build_report
-from .selection import quota
-from .shards import local, reshard
-from .writing import break_ties, write_sparse
+from .budget.allocation import Allocation
+from .budget.ramp import Ramp
+from .counting import CollapseWatch, count_all, require_numbers
+from .errors import TargetMissedError, name_some
+from .layers.find import named_weights
+from .layers.layer import Layers
+from .layers.shards import reshard
+from .method import Method
+from .report import build_report
+from .selection.select import quota
+from .step.conductor import Conductor
 
 __all__ = ["Sparsifier"]
-
-# Steps between two looks for collapsed layers and NaN; each look reads counts back from the device.
-LOOK_EVERY = 20
 
 
 class Sparsifier:
@@ -40,11 +35,11 @@ class Sparsifier:
         self.layers = layers
         self.is_finalized = False
         self._conductor = conductor
-        self._exchange = conductor.exchange
         self._watch = watch
+        self._plan = conductor.plan
         self._is_detached = False
         self._last_step = 0
-        conductor.on_step = self._after_step
+        conductor.on_look = self._look
         conductor.on_no_gradient = self._require_own_weights
 
     # ---------------------------------------------------------------- questions
@@ -52,28 +47,32 @@ class Sparsifier:
     @property
     def step(self) -> int:
         """How many optimizer steps have been counted (until finalized or detached)."""
-        return self._exchange.step if self.is_attached else self._last_step
+        return self._conductor.store.step if self.is_attached else self._last_step
 
     @property
     def sparsity(self) -> float | None:
         """The target sparsity; None for a method that finds its own."""
-        plan = self._exchange.plan
-        return plan.sparsity if plan.has_target else None
+        return self._plan.sparsity if self._plan.has_target else None
 
-    @property
-    def ramp(self) -> Ramp:
-        """The sparsity asked for after that many optimizer steps, as a function."""
-        return self._exchange.plan.ramp
+    def asked(self, step: int | None = None) -> float:
+        """Return the sparsity that the ramp asks for after that many optimizer steps; by default, after those made."""
+        return self._plan.asked(self.step if step is None else step)
 
     @property
     def method(self) -> Method:
         """The method at work; `FixedMask` once frozen."""
-        return self._exchange.method
+        method: Method = self._conductor.family.method
+        return method
+
+    @property
+    def ramp(self) -> Ramp:
+        """How the sparsity rises."""
+        return self._plan.ramp
 
     @property
     def allocation(self) -> Allocation:
         """How the sparsity is shared among the layers."""
-        return self._exchange.plan.allocation
+        return self._plan.allocation
 
     @property
     def at_target(self) -> bool:
@@ -83,16 +82,17 @@ class Sparsifier:
         """
         if self._is_detached and not self.is_finalized:
             return False
-        if not self._exchange.plan.has_target:
-            return self._exchange.plan.reached(self.step)
-        if self._exchange.method.keeps != "raw":
-            return not self._shortfalls()  # masks change when the method says so, not with the ramp
-        return self._exchange.plan.reached(self.step) and (self.is_finalized or self._exchange.all_joined())
+        if not self._plan.has_target:
+            return self._plan.reached(self.step)
+        family = self._conductor.family
+        if not family.follows_ramp or self.is_finalized or self._replaced_layers():
+            return not self._shortfalls()
+        return self._plan.reached(self.step) and all(map(family.store.has_joined, self.layers))
 
     @property
     def optimizers(self) -> list[Optimizer]:
         """The optimizers whose steps it follows."""
-        return self._exchange.optimizers
+        return self._conductor.store.optimizers
 
     @property
     def is_attached(self) -> bool:
@@ -102,34 +102,36 @@ class Sparsifier:
     @property
     def is_frozen(self) -> bool:
         """Whether the masks are fixed."""
-        return isinstance(self._exchange.method, FixedMask)
-
-    @property
-    def passes(self) -> int:
-        """Forward and backward passes that the next step is meant to be made from; 1 for all but ProbMask."""
-        return self.method.passes if self.is_attached else 1
+        return self._conductor.family.key == "mask"
 
     @property
     def thresholds(self) -> dict[str, float]:
         """The threshold of each layer at the last step; 0 where a layer is dense, or every N:M group has its own."""
-        return {layer.name: self._exchange.threshold(layer) for layer in self.layers}
+        return {layer.name: self._conductor.family.threshold(layer) or 0.0 for layer in self.layers}
 
     def report(self, example_input: Any = None) -> Report:
         """Return what the model holds now, layer by layer; with an example input also its multiply-adds."""
-        self._exchange.settle()
-        plan, cuts = self._exchange.plan, self._exchange.cuts
+        family = self._conductor.family
+        if self.is_attached:
+            family.settle()
+        targets = {}
+        if self._plan.reached(self.step):  # before, the allocation's counts are those of the ramp
+            targets = {layer.name: family.layer_target(layer) for layer in self.layers}
         return build_report(
             self.model,
             self.layers,
-            cuts,
-            self.sparsity,
-            self.step,
             example_input,
-            is_final=plan.reached(self.step),
+            target=self.sparsity,
+            step=self.step,
+            thresholds={
+                layer.name: family.threshold(layer) if family.cuts.get(layer.name) else None
+                for layer in self.layers
+            },
+            layer_targets=targets,
         )
 
     def __repr__(self) -> str:
-        plan = self._exchange.plan
+        plan = self._plan
         state = "finalized" if self.is_finalized else "detached" if self._is_detached else f"step {self.step}"
         aims = f"{plan.allocation}, {plan.ramp}, " if plan.has_target else ""
         head = f"Sparsifier({self.method}, {aims}{state})"
@@ -142,32 +144,13 @@ class Sparsifier:
     def freeze(self) -> None:
         """Fix the masks from here on: active weights train as usual, zeroed ones stay 0. Idempotent."""
         self._require_attached("freeze")
-        self._exchange.freeze()
-        self._conductor.hang()
+        self._conductor.freeze()
 
     def adopt(self) -> None:
         """Take the weights that the model holds now as the new raw weights (after loading some into it)."""
         self._require_attached("adopt")
-        self._exchange.adopt()
-        self._exchange.refresh()
+        self._conductor.adopt()
         reshard(self.model)
-
-    def resample(self) -> None:
-        """Draw new random masks (ProbMask) for the forward pass that follows; does nothing for other methods.
-
-        Not needed where the model given to `sparsify` is called in training mode: every such call draws new ones.
-        """
-        self._require_attached("resample")
-        self._exchange.search.draw()
-
-    def map_gradients(self) -> None:
-        """Turn gradients into those of the raw weights before clipping; needed with sharded weights only.
-
-        Does nothing for straight-through methods. Elsewhere tensor hooks do it; `fully_shard` never calls those, and
-        without this call it happens inside `optimizer.step`, after clipping.
-        """
-        self._require_attached("map_gradients")
-        self._conductor.gradients.map_sharded()
 
     def finalize(self) -> nn.Module:
         """Count the zeros, raise if the target was missed; then let go: the model is plain and stays sparse.
@@ -178,18 +161,20 @@ class Sparsifier:
         if self.is_finalized:
             return self.model
         self._require_attached("finalize")
-        conductor, exchange = self._conductor, self._exchange
-        exchange.settle()
-        exchange.search.rest()
-        if len(exchange.optimizers) > 1 and self.at_target and not exchange.was_replaced():
-            exchange.refresh()  # optimizers that step at different rates leave the others' weights a step behind
-        held = [local(layer.parameter.detach()) for layer in self.layers]
-        require_numbers(list(self.layers), held, "at the end of training")
+        conductor, family = self._conductor, self._conductor.family
+        conductor.require_raw_weights()
+        family.settle()
+        family.rest()
+        if len(self.optimizers) > 1 and self.at_target and not self._replaced_layers():
+            family.write(family.layers)  # optimizers that step at different rates leave the others' weights behind
+        require_numbers(
+            list(self.layers), [layer.weight for layer in self.layers], "at the end of training"
+        )
         self._require_target()
         self._watch.look(list(self.layers), self.step, is_last=True)
         self._last_step = self.step
         conductor.unhook()
-        exchange.forget()
+        conductor.forget()
         self.is_finalized = True
         conductor.guard()
         return self.model
@@ -197,12 +182,13 @@ class Sparsifier:
     def detach(self) -> None:
         """Put the raw weights back into the model (unless finalized) and remove every hook. Idempotent."""
         if self.is_attached:
-            self._exchange.settle()
+            family = self._conductor.family
+            family.settle()
             self._last_step = self.step
-            self._exchange.restore_raw()
+            family.release()
             reshard(self.model)
-            self._exchange.forget()
-            self._exchange.cuts.clear()
+            self._conductor.forget()
+            family.cuts.clear()
         self._conductor.unhook()
         self._is_detached = True
 
@@ -218,23 +204,11 @@ class Sparsifier:
         missing = [layer.name for layer in self.layers if layer.name not in others]
         if missing:
             raise LookupError(
-                f"the other model has no weight {', '.join(map(repr, missing[:5]))}: it is no copy of this one"
+                f"the other model has no weight {name_some(missing)}: it is not a copy of this one"
             )
-        twins = [replace(layer, parameter=others[layer.name]) for layer in self.layers]
-        raws = [local(twin.parameter.detach()).clone() for twin in twins]
-        if self._exchange.method.keeps != "raw" or self._exchange.method.learns:
-            for layer, twin in zip(self.layers, twins, strict=True):
-                local(twin.parameter).masked_fill_(local(layer.parameter) == 0, 0.0)
-        elif isinstance(method := self._exchange.method, GroupMethod):
-            for twin, raw in zip(twins, raws, strict=True):
-                groups = in_groups(raw, twin, method.m)
-                in_groups(local(twin.parameter), twin, method.m).mul_(n_largest(groups.abs(), method.n))
-        else:
-            cuts = self._exchange.plan.cuts(twins, raws, self.step)
-            for twin, raw, cut in zip(twins, raws, cuts, strict=True):
-                write_sparse(HardThreshold(), twin, cut, raw, fresh=False)
-            break_ties(twins, cuts, raws)
-        return sum(found.zeros for found in count_all(twins).values()) / sum(twin.weights for twin in twins)
+        copies = [replace(layer, parameter=others[layer.name]) for layer in self.layers]
+        self._conductor.family.sparsify_copy(copies, self.step)
+        return sum(found.zeros for found in count_all(copies).values()) / sum(x.numel for x in copies)
 
     def _require_attached(self, what: str) -> None:
         if not self.is_attached:
@@ -243,19 +217,26 @@ class Sparsifier:
                 f"cannot {what}: this sparsifier is {state}; call sparsify or keep_mask for a new one"
             )
 
+    def _replaced_layers(self) -> list[str]:
+        """Return the layers that hold other weights than the last step has left."""
+        if not self.is_attached:
+            return []
+        family = self._conductor.family
+        return [x.name for x in self.layers if family.was_replaced(x) and not family.holds(x)]
+
     def _shortfalls(self) -> list[str]:
-        """Say where fewer weights are zero than the target asks for."""
-        plan, layers = self._exchange.plan, list(self.layers)
+        """Return a sentence for everything that has fewer zeros than the target asks for."""
+        layers = list(self.layers)
         found = {name: counted.zeros for name, counted in count_all(layers).items()}
         common = [layer for layer in layers if layer.sparsity is None]
-        zeros, asked = sum(found[layer.name] for layer in common), plan.zeros_asked(layers)
-        total = sum(layer.weights for layer in common)
+        zeros, asked = sum(found[layer.name] for layer in common), self._plan.zeros_asked(layers)
+        total = sum(layer.numel for layer in common)
         short = []
-        if zeros < asked - self._exchange.chosen_method.slack(total, plan.sparsity):
+        if zeros < asked - self._conductor.chosen_method.slack(total, self._plan.sparsity):
             share = f"{zeros:,} of {total:,} weights are zero, a sparsity of {zeros / total:.6f}"
             short.append(f"{share}; {asked:,} were asked for")
         for layer in layers:
-            own = 0 if layer.sparsity is None else quota(layer.weights, layer.sparsity).zeros
+            own = 0 if layer.sparsity is None else quota(layer.numel, layer.sparsity).zeros
             if found[layer.name] < own:
                 short.append(f"layer {layer.name!r} has {found[layer.name]:,} zeros, {own:,} were asked for")
         return short
@@ -264,20 +245,26 @@ class Sparsifier:
         why = self._shortfalls()
         if not why:
             return
-        never = [layer.name for layer in self.layers if not self._exchange.store.has_joined(layer)]
-        if self.is_frozen:
+        store = self._conductor.store
+        never = [layer.name for layer in self.layers if not store.has_joined(layer)]
+        if replaced := self._replaced_layers():
+            why.append(
+                f"these are not the weights of the last step: {name_some(replaced)} changed since then; load weights "
+                f"that were saved at the target, or call adopt() and train on"
+            )
+        elif self.is_frozen:
             why.append("the masks were frozen before the target was reached: freeze later")
-        elif not self._exchange.plan.reached(self.step):
+        elif not self._plan.reached(self.step):
             why.append(
                 f"training stopped at step {self.step}, before the ramp's end: train longer or lower total_steps (it "
                 f"counts calls of optimizer.step: with gradient accumulation there are fewer of them than batches)"
             )
         if never and not self.is_frozen:
-            why.append(f"no gradient ever reached {', '.join(map(repr, never[:5]))}: exclude such layers")
+            why.append(f"no gradient ever reached {name_some(never)}: exclude such layers")
         raise TargetMissedError(f"target sparsity {self.sparsity} was missed: " + "; ".join(why))
 
     def _require_own_weights(self) -> None:
-        """Raise where the model has got other weights than those that were sparsified: no gradient will reach them."""
+        """Raise where the model holds other parameters than those that were sparsified: no gradient will reach them."""
         held = {id(parameter) for parameter in self.model.parameters()}
         lost = [layer.name for layer in self.layers if id(layer.parameter) not in held]
         if lost:
@@ -287,18 +274,16 @@ class Sparsifier:
                 f"then build the optimizer, then call sparsify"
             )
 
-    def _after_step(self, step: int) -> None:
-        if step % LOOK_EVERY == 0:
-            layers = list(self.layers)
-            require_numbers(layers, [self._exchange.raw(layer) for layer in layers], f"at step {step}")
-            self._watch.look(layers, step)
+    def _look(self, step: int) -> None:
+        """Look for weights that are not finite, and for collapsed layers."""
+        layers = list(self.layers)
+        require_numbers(layers, [self._conductor.family.raw(layer) for layer in layers], f"at step {step}")
+        self._watch.look(layers, step)
 
-    def __deepcopy__(self, memo: Mapping[int, Any]) -> "Sparsifier":
-        raise TypeError(
-            "a sparsifier cannot be copied: copy model and optimizer together, then call sparsify on the copies"
-        )
-
-    def __reduce__(self) -> str:
-        raise TypeError(
-            "a sparsifier cannot be pickled: save model.state_dict() and optimizer.state_dict(), which hold everything"
-        )
+    def __getstate__(self) -> dict[str, Any]:
+        if self.is_attached:
+            raise TypeError(
+                "a sparsifier at work cannot be copied or pickled: copy model and optimizer together and call sparsify "
+                "on the copies, or save model.state_dict() and optimizer.state_dict(), which hold everything"
+            )
+        return {**self.__dict__, "_conductor": self._conductor.retire()}

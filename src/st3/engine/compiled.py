@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils._pytree import TreeSpec, tree_flatten, tree_unflatten
 
-from ..core.layers import unwrap
+from ..core.layers.find import unwrap
 from .capture import capture
 from .checks import arguments, check_input, check_model, describe
 from .executor import executor

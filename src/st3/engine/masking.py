@@ -3,10 +3,10 @@
 import torch
 from torch import nn
 
-from ..core.allocations import ALLOCATIONS, Allocation, Pool
-from ..core.layers import find_layers
-from ..core.patterns import Patterns
-from ..core.selection import quota
+from ..core.budget.allocation import ALLOCATIONS, Allocation, Pool
+from ..core.layers.find import find_layers
+from ..core.layers.patterns import Patterns
+from ..core.selection.select import quota
 
 __all__ = ["is_depthwise", "mask"]
 

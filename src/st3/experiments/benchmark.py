@@ -7,8 +7,8 @@ from typing import Any
 import torch
 from torch import nn
 
-from ..core.patterns import FIRST, Patterns
-from ..core.reporting import report
+from ..core.layers.patterns import FIRST, Patterns
+from ..core.report import report
 from ..engine.compare import ENGINE, Comparison, compare
 from ..engine.masking import is_depthwise, mask
 from ..files.weights import WeightsError

@@ -8,9 +8,9 @@ import torch
 from torch import nn
 from torch.optim import Optimizer
 
-from ..core.attach import sparsify
+from ..core.sparsify import sparsify
 from ..core.method import METHODS, Method
-from ..core.patterns import FIRST, LAST
+from ..core.layers.patterns import FIRST, LAST
 from ..core.sparsifier import Sparsifier
 from ..data import DATASETS, Splits
 from ..models import MODELS

@@ -4,9 +4,9 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from ..core import choices
-from ..core.allocations import ALLOCATIONS
+from ..core.budget.allocation import ALLOCATIONS
 from ..core.method import METHODS
-from ..core.ramps import RAMPS
+from ..core.budget.ramp import RAMPS
 from ..data import DATASETS
 from ..data.digits import needless
 from ..models import MODELS

@@ -7,8 +7,8 @@ import torch
 from torch import nn
 
 from ..core.errors import TargetMissedError
-from ..core.reporting import report
-from ..core.selection import quota
+from ..core.report import report
+from ..core.selection.select import quota
 from ..data import Splits
 from ..files.sparse import save_sparse
 from ..files.weights import read_weights, write_weights

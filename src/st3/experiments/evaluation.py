@@ -3,7 +3,7 @@
 from pathlib import Path
 from typing import Any
 
-from ..core.reporting import report
+from ..core.report import report
 from ..data import Batches, Pictures, Splits
 from ..training.evaluate import measure
 from ..training.process import joined

@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 
-from ..core.reporting import report
+from ..core.report import report
 from ..files.fit import shape_text
 from ..files.size import SparseSize, count_zeros
 from ..files.sparse import sparse_size

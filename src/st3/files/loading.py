@@ -11,7 +11,7 @@ from typing import Any, TypeVar, overload
 
 from torch import Tensor, nn
 
-from ..core.layers import unwrap
+from ..core.layers.find import unwrap
 from .contents import CONTENTS, Contents, Entry
 from .fit import disagreements
 from .packing import unpack

@@ -9,7 +9,7 @@ from typing import Any, Literal
 import torch
 from torch import Tensor, nn
 
-from ..core.layers import unwrap
+from ..core.layers.find import unwrap
 from .contents import Contents, dense_entry, sparse_entry
 from .packing import DTYPES, PARTS, Packed, narrowed, pack
 from .size import SparseSize, count_zeros

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from torch.export import ExportedProgram
 from torch.utils import _pytree as pytree
 
-from ..core.layers import unwrap
+from ..core.layers.find import unwrap
 from ..tables import size_text
 from .fit import shape_text
 

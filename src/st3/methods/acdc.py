@@ -24,9 +24,10 @@ from typing import ClassVar, final
 import torch
 from torch import Tensor
 
-from ..core.masks import MaskView, Moment
-from ..core.method import METHODS, MaskMethod
-from ..core.ramps import Phases, Ramp, step_of
+from ..core.families.mask_view import MaskView, Moment
+from ..core.families.masked import MaskMethod
+from ..core.method import METHODS
+from ..ramps.phases import Phases
 
 __all__ = ["ACDC"]
 
@@ -52,12 +53,11 @@ class ACDC(MaskMethod):
                 f"warm_up and until are parts of the run, the first before the second, "
                 f"got {self.warm_up} and {self.until}"
             )
-        Phases(0.0, 0, 1, self.rounds, self.rest)  # complains where they make no sense
+        _ = self.own_ramp  # refuses rounds and rests that make no sense
 
-    def own_ramp(self, sparsity: float, total_steps: int) -> Ramp | None:
-        start = step_of(float(self.warm_up), total_steps, "warm_up")
-        end = step_of(float(self.until), total_steps, "until")
-        return Phases(sparsity, start, max(end, start + 1), self.rounds, self.rest)
+    @property
+    def own_ramp(self) -> Phases:
+        return Phases(self.warm_up, self.until, self.rounds, self.rest)
 
     def is_due(self, moment: Moment) -> bool:
         return moment.asked != moment.asked_before

@@ -4,21 +4,19 @@
     dL/dW    = dL/dW_sparse                                           backward: straight-through
 
 Every layer has the same sparsity from the first step to the last. The authors' better figures keep the first layer
-dense: keep_dense=[st3.FIRST]. Other allocations and ramps are arguments of `sparsify`.
+dense: exclude=st3.FIRST. Other allocations and ramps are arguments of `sparsify`.
 
 Different from the authors' program: channels-last weights are zeroed as well (there they silently are not), and the
 sparse weight follows the optimizer's step instead of being found in every forward pass, which is the same.
 """
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import ClassVar, final
 
-from torch import Tensor
-
-from ..core.method import METHODS, ThresholdMethod
+from ..core.families.raw import WeightView
+from ..core.families.thresholded import ThresholdMethod
+from ..core.method import METHODS
 from ..core.operators import hard
-from ..core.selection import Scalar
 
 __all__ = ["DNW"]
 
@@ -32,8 +30,5 @@ class DNW(ThresholdMethod):
     usual_allocation: ClassVar[str] = "uniform"
     usual_ramp: ClassVar[str] = "constant"
 
-    def sparse_weight(
-        self, raw: Tensor, threshold: Scalar, filter_means: Callable[[Tensor], Tensor], out: Tensor
-    ) -> Tensor | None:
-        hard(raw, threshold, out=out)
-        return None
+    def sparse_weight(self, view: WeightView) -> None:
+        hard(view.raw, view.threshold, out=view.sparse)

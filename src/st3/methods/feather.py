@@ -4,23 +4,24 @@
     dL/dW    = dL/dW_sparse                where |W| > th             backward
              = theta * dL/dW_sparse        elsewhere
 
-theta is 1 for targets up to 95 % and 0.5 above; no rescale. Same thresholds and ramp as ST-3. The larger a weight, the
-less it is shrunk: p = 1 is soft thresholding, p towards infinity hard.
+theta is 1 for targets up to 95 % and 0.5 above; no rescale. Same thresholds as ST-3. The larger a weight, the
+less it is shrunk: p = 1 is soft thresholding, p towards infinity hard. The ramp is the authors': cubic, from the first
+step to the middle of the run.
 
 Different from the authors' program: the threshold moves after the optimizer step, so that evaluation always agrees with
-it, instead of before the next forward pass; to follow their ramp, give `start=0`.
+it, instead of before the next forward pass.
 """
 
-from collections.abc import Callable
 from dataclasses import dataclass
-from typing import final
+from typing import ClassVar, final
 
 import torch
 from torch import Tensor
 
-from ..core.method import METHODS, ThresholdMethod
+from ..core.families.raw import WeightView
+from ..core.families.thresholded import ThresholdMethod
+from ..core.method import METHODS
 from ..core.operators import feather
-from ..core.selection import Scalar
 
 __all__ = ["Feather"]
 
@@ -31,6 +32,7 @@ __all__ = ["Feather"]
 class Feather(ThresholdMethod):
     """The p-th-power threshold with damped gradients for zeroed weights; `theta=None` is the authors' rule."""
 
+    usual_times: ClassVar[tuple[float, float] | None] = (0.0, 0.5)
     power: float = 3.0  # p
     theta: float | None = None  # part of the gradient that zeroed weights get; None: by the target
 
@@ -40,11 +42,8 @@ class Feather(ThresholdMethod):
         if self.theta is not None and not 0.0 <= self.theta <= 1.0:
             raise ValueError(f"theta must lie between 0 and 1, got {self.theta}")
 
-    def sparse_weight(
-        self, raw: Tensor, threshold: Scalar, filter_means: Callable[[Tensor], Tensor], out: Tensor
-    ) -> Tensor | None:
-        feather(raw, threshold, self.power, out=out)
-        return None
+    def sparse_weight(self, view: WeightView) -> None:
+        feather(view.raw, view.threshold, self.power, out=view.sparse)
 
     def damping(self, sparsity: float) -> float:
         """Return theta for this target sparsity."""
@@ -55,5 +54,5 @@ class Feather(ThresholdMethod):
     def is_straight_through(self, sparsity: float) -> bool:
         return self.damping(sparsity) == 1.0
 
-    def raw_gradient(self, grad: Tensor, active: Tensor, scale: Tensor | None, sparsity: float) -> Tensor:
-        return torch.where(active, grad, grad * self.damping(sparsity))
+    def raw_gradient(self, grad: Tensor, view: WeightView) -> Tensor:
+        return torch.where(view.active, grad, grad * self.damping(view.sparsity))

@@ -18,8 +18,9 @@ from typing import final
 
 from torch import Tensor
 
-from ..core.masks import MaskView, Moment
-from ..core.method import METHODS, MaskMethod
+from ..core.families.mask_view import MaskView, Moment
+from ..core.families.masked import MaskMethod
+from ..core.method import METHODS
 
 __all__ = ["GMP"]
 

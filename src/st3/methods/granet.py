@@ -30,8 +30,9 @@ from typing import ClassVar, final
 import torch
 from torch import Tensor
 
-from ..core.masks import MaskView, Moment, exchange_weakest
-from ..core.method import METHODS, MaskMethod
+from ..core.families.mask_view import MaskView, Moment, exchange_weakest
+from ..core.families.masked import MaskMethod
+from ..core.method import METHODS
 
 __all__ = ["GraNet"]
 

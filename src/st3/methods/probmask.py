@@ -32,7 +32,7 @@ from typing import ClassVar, Literal, final
 import torch
 from torch import Tensor
 
-from ..core.learned import RandomMask
+from ..core.families.random_mask import RandomMask
 from ..core.method import METHODS
 
 __all__ = ["ProbMask"]
@@ -47,8 +47,7 @@ COLDEST = 0.03  # temperature at the end of the search; 1 at its beginning
 class ProbMask(RandomMask):
     """Random masks by a learned probability per weight, projected onto the budget; several passes per step."""
 
-    usual_start: ClassVar[float] = 0.16
-    usual_end: ClassVar[float] = 0.6
+    usual_times: ClassVar[tuple[float, float] | None] = (0.16, 0.6)
     passes: int = 2  # masks per step in `st3 train`; a loop of your own makes as many passes as it likes
     lr: float = 6e-3  # of the probabilities, at first; falls along half a cosine
     finetune: float = 0.1  # part of the run after the search
@@ -68,7 +67,7 @@ class ProbMask(RandomMask):
     def first_variable(self, raw: Tensor) -> Tensor:
         return torch.ones_like(raw)
 
-    def search_steps(self, total_steps: int) -> int:
+    def search_end(self, total_steps: int) -> int:
         return total_steps - int(self.finetune * total_steps)
 
     def relaxed_mask(self, probability: Tensor, uniform: Tensor, progress: float) -> Tensor:
@@ -81,17 +80,17 @@ class ProbMask(RandomMask):
         odds = 1 / (probability + EPSILON) + 1 / (1 - probability + EPSILON)
         return mask * (1 - mask) * _sharpness(progress) * odds
 
-    def settings(self, progress: float) -> dict[str, float]:
+    def adam_settings(self, progress: float) -> dict[str, float]:
         return {"lr": self.lr * 0.5 * (1 + math.cos(math.pi * progress))}
 
     def final_mask(self, probability: Tensor, best: Tensor, uniform: Tensor) -> Tensor:
         return uniform < probability if self.final == "random" else best
 
-    def slack(self, weights: int, sparsity: float) -> int:
+    def slack(self, numel: int, sparsity: float) -> int:
         """Four standard deviations of a count of random masks, at the most."""
         if self.final == "most probable":
             return 0
-        return math.ceil(4 * math.sqrt(weights * sparsity * (1 - sparsity)))
+        return math.ceil(4 * math.sqrt(numel * sparsity * (1 - sparsity)))
 
 
 def _sharpness(progress: float) -> float:

@@ -8,14 +8,14 @@ ones too.
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from random import Random
 from typing import ClassVar, final
 
 import torch
 from torch import Tensor
 
-from ..core.masks import MaskView, Moment, exchange_weakest
-from ..core.method import METHODS, MaskMethod
+from ..core.families.mask_view import MaskView, Moment, exchange_weakest, random_scores
+from ..core.families.masked import MaskMethod
+from ..core.method import METHODS
 
 __all__ = ["SET", "RigL", "Static"]
 
@@ -26,13 +26,13 @@ class _ConstantSparsity(MaskMethod):
     usual_allocation: ClassVar[str] = "uniform"
     usual_ramp: ClassVar[str] = "constant"
     only_allocations: ClassVar[tuple[str, ...]] = ("uniform", "erk")
-    why_only_allocations: ClassVar[str] = "begins with random masks, whose sizes say nothing about layers"
+    why_only_allocations: ClassVar[str] = "begins with random masks, which carry no information about which layers matter"
     only_ramps: ClassVar[tuple[str, ...]] = ("constant",)
     seed: int
 
     @final
     def first_masks(self, views: Sequence[MaskView], moment: Moment) -> Sequence[Tensor]:
-        return moment.largest(_random_scores(views, self.seed, 0), moment.target)
+        return moment.largest(random_scores(views, self.seed, 0), moment.target)
 
 
 @final
@@ -53,7 +53,7 @@ class RigL(_ConstantSparsity):
     current batch. A grown weight starts at 0 with momentum 0; one that is dropped and grown in the same step keeps
     both. The exchange replaces the optimizer's step of that batch, which then does nothing.
 
-    The paper's two allocations are allocation="uniform" with keep_dense=[st3.FIRST] and allocation="erk" (RigL+ERK).
+    The paper's two allocations are allocation="uniform" with exclude=st3.FIRST and allocation="erk" (RigL+ERK).
 
     Different from the authors' program: ties among weights go by position instead of a little noise; the first exchange
     comes with step `every`, not before the first step; the replaced step counts as a step of the run. Gradients are
@@ -112,7 +112,7 @@ class SET(_ConstantSparsity):
         return moment.is_every(self.every) and moment.progress <= self.until and moment.progress < 1.0
 
     def next_masks(self, views: Sequence[MaskView], moment: Moment) -> Sequence[Tensor]:
-        growth = _random_scores(views, self.seed, moment.step)
+        growth = random_scores(views, self.seed, moment.step)
         return _exchanged(views, self.drop, moment, self.until, growth)
 
 
@@ -159,11 +159,3 @@ def _exchanged(
 def _gradient(view: MaskView) -> Tensor:
     assert view.gradient is not None
     return view.gradient.abs()
-
-
-def _random_scores(views: Sequence[MaskView], seed: int, step: int) -> list[Tensor]:
-    """Return a random score for every weight; the same in all processes, and apart from torch's own random numbers."""
-    generator = torch.Generator().manual_seed(Random(f"{seed} {step}").getrandbits(32))
-    return [
-        torch.rand(view.weight.shape, generator=generator).to(view.weight.device) + 2.0**-24 for view in views
-    ]

@@ -20,7 +20,8 @@ from typing import ClassVar, final
 import torch
 from torch import Tensor
 
-from ..core.method import METHODS, GroupMethod
+from ..core.families.grouped import GroupMethod
+from ..core.method import METHODS
 from ..core.operators import soft
 
 __all__ = ["SSTE"]

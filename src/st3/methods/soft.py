@@ -11,16 +11,16 @@ Different from STR: its learned thresholds, one per layer, are replaced by ST-3'
 that the cubic ramp asks for. So the target is met exactly.
 """
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import final
 
 import torch
 from torch import Tensor
 
-from ..core.method import METHODS, ThresholdMethod
+from ..core.families.raw import WeightView
+from ..core.families.thresholded import ThresholdMethod
+from ..core.method import METHODS
 from ..core.operators import soft
-from ..core.selection import Scalar
 
 __all__ = ["Soft"]
 
@@ -31,14 +31,11 @@ __all__ = ["Soft"]
 class Soft(ThresholdMethod):
     """Soft thresholding without straight-through gradients: the "STR" of the paper's CIFAR plots."""
 
-    def sparse_weight(
-        self, raw: Tensor, threshold: Scalar, filter_means: Callable[[Tensor], Tensor], out: Tensor
-    ) -> Tensor | None:
-        soft(raw, threshold, out=out)
-        return None
+    def sparse_weight(self, view: WeightView) -> None:
+        soft(view.raw, view.threshold, out=view.sparse)
 
     def is_straight_through(self, sparsity: float) -> bool:
         return False
 
-    def raw_gradient(self, grad: Tensor, active: Tensor, scale: Tensor | None, sparsity: float) -> Tensor:
-        return torch.where(active, grad, 0.0)
+    def raw_gradient(self, grad: Tensor, view: WeightView) -> Tensor:
+        return torch.where(view.active, grad, 0.0)

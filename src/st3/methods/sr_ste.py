@@ -10,7 +10,7 @@ from growing until it changes places with an active one, only to be pushed back.
 
 Different from the authors' program: the decay is added once per optimizer step, like weight decay, whatever the number
 of micro-batches, the loss scale or the clipping (there it is a part of every backward pass); layers whose groups would
-straddle kernel positions stay dense; the classifier is covered unless `keep_dense=[st3.LAST]` says otherwise, as the
+straddle kernel positions stay dense; the classifier is covered unless `exclude=st3.LAST` says otherwise, as the
 authors do for ResNet.
 """
 
@@ -20,7 +20,9 @@ from typing import final
 import torch
 from torch import Tensor
 
-from ..core.method import METHODS, GroupMethod
+from ..core.families.grouped import GroupMethod
+from ..core.families.raw import WeightView
+from ..core.method import METHODS
 
 __all__ = ["SRSTE"]
 
@@ -43,5 +45,5 @@ class SRSTE(GroupMethod):
     def sparse_weight(self, raw: Tensor, active: Tensor, out: Tensor) -> None:
         torch.where(active, raw, raw.new_zeros(()), out=out)
 
-    def own_gradient(self, raw: Tensor, sparse: Tensor) -> Tensor | None:
-        return (raw - sparse).mul_(self.decay) if self.decay else None
+    def own_gradient(self, view: WeightView) -> Tensor | None:
+        return (view.raw - view.sparse).mul_(self.decay) if self.decay else None

@@ -24,16 +24,16 @@ part of the filter's magnitude, at most 101 where 1/r would be infinite; `exact_
 The kept part is that of the raw weights (hard-thresholded) even where the forward path is soft, as in the paper.
 """
 
-from collections.abc import Callable
 from dataclasses import dataclass
 from typing import final
 
 import torch
 from torch import Tensor
 
-from ..core.method import METHODS, ThresholdMethod
+from ..core.families.raw import WeightView
+from ..core.families.thresholded import ThresholdMethod
+from ..core.method import METHODS
 from ..core.operators import bounded_scale, exact_scale, hard, kept, soft
-from ..core.selection import Scalar
 
 __all__ = ["ST3"]
 
@@ -53,28 +53,22 @@ class ST3(ThresholdMethod):
         if self.exact_rescale and not self.rescale:
             raise ValueError("exact_rescale=True has no effect with rescale=False: drop one of the two")
 
-    def sparse_weight(
-        self, raw: Tensor, threshold: Scalar, filter_means: Callable[[Tensor], Tensor], out: Tensor
-    ) -> Tensor | None:
-        if self.soft:
-            soft(raw, threshold, out=out)
-        else:
-            hard(raw, threshold, out=out)
-        if not self.rescale:
-            return None
-        magnitude = raw.abs()
-        mean = filter_means(magnitude)
-        kept_mean = filter_means(kept(magnitude, threshold))
-        scale = exact_scale(mean, kept_mean) if self.exact_rescale else bounded_scale(mean, kept_mean)
-        out.mul_(scale)
-        return scale
+    def sparse_weight(self, view: WeightView) -> None:
+        shrink = soft if self.soft else hard
+        shrink(view.raw, view.threshold, out=view.sparse)
+        if self.rescale:
+            magnitude = view.raw.abs()
+            mean = view.filter_means(magnitude)
+            kept_mean = view.filter_means(kept(magnitude, view.threshold))
+            view.scale = exact_scale(mean, kept_mean) if self.exact_rescale else bounded_scale(mean, kept_mean)
+            view.sparse.mul_(view.scale)
 
     def is_straight_through(self, sparsity: float) -> bool:
         return self.straight_through
 
-    def raw_gradient(self, grad: Tensor, active: Tensor, scale: Tensor | None, sparsity: float) -> Tensor:
+    def raw_gradient(self, grad: Tensor, view: WeightView) -> Tensor:
         if self.straight_through:
             return grad
         # What autograd makes of scale * soft(W): zeroed weights get nothing, the scale is a constant.
-        masked = torch.where(active, grad, 0.0)
-        return masked if scale is None else masked * scale
+        masked = torch.where(view.active, grad, 0.0)
+        return masked if view.scale is None else masked * view.scale

@@ -6,7 +6,7 @@ from typing import Any
 
 from torch import Tensor
 
-from ..core.inspection import count_all
+from ..core.counting import count_all
 from .job import Job, Progress
 from .switches import Switches
 
@@ -56,7 +56,7 @@ def layer_figures(job: Job, switches: Switches | None) -> dict[str, Any]:
     counts, switched = count_all(layers), switches.look()
     return {
         layer.name: {
-            "weights": layer.weights,
+            "weights": layer.numel,
             "zeros": counts[layer.name].zeros,
             "threshold": _finite(thresholds[layer.name]),
             "revived": switched[layer.name][0] if switched else None,

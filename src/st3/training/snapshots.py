@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..core.layers import unwrap
+from ..core.layers.find import unwrap
 from . import sharded_state
 from .checkpoint import CheckpointFolder
 from .job import Job, Progress

@@ -3,8 +3,8 @@
 import torch
 from torch import Tensor
 
-from ..core.layers import Layers
-from ..core.shards import all_reduce, local
+from ..core.layers.layer import Layers
+from ..core.layers.shards import all_reduce, local
 
 __all__ = ["Switches"]
 
@@ -21,7 +21,7 @@ class Switches:
         """Return (revived, zeroed) of each layer since the last look; nothing at the first one."""
         found = {}
         for layer in self.layers:
-            active = local(layer.parameter.detach()) != 0
+            active = layer.weight != 0
             before = self.masks.get(layer.name)
             if before is not None:
                 counts = torch.stack([(active & ~before).sum(), (before & ~active).sum()])

@@ -1,0 +1,1 @@
+"""How sparse each layer is after a number of steps: ramp, allocation, floors."""

@@ -1,0 +1,68 @@
+"""A floor of weights that every layer keeps, whatever the allocation says."""
+
+from dataclasses import replace
+
+import torch
+from torch import Tensor
+
+from .allocation import Allocation, Cut, Pool
+from ..layers.layer import Layer
+from ..selection.select import Quota
+from ..layers.shards import all_reduce
+
+__all__ = ["cuts_with_floor"]
+
+
+def cuts_with_floor(allocation: Allocation, pool: Pool, quota: Quota, floor: int) -> list[Cut | None]:
+    """Return the allocation's cuts such that every layer keeps at least `floor` weights (all, if it has fewer).
+
+    A layer that would fall below keeps exactly `floor`; the allocation then shares the rest of the quota among the
+    others, until none falls below. Reads counts back from the device: an option, not the default.
+    """
+    if floor <= 0 or quota.zeros == 0:
+        return allocation.cut(pool, quota)
+    kept = [min(floor, layer.numel) for layer in pool.layers]
+    if quota.zeros > pool.numel - sum(kept):
+        raise ValueError(
+            f"at least {floor} weights per layer are to stay, {sum(kept)} in all, but only "
+            f"{pool.numel - quota.zeros} of {pool.numel} may: lower the sparsity or min_weights"
+        )
+    cuts: list[Cut | None] = [None] * len(pool.layers)
+    free, left = list(range(len(pool.layers))), quota
+    while free:
+        some = pool.part(free)
+        for i, cut in zip(free, allocation.cut(some, left), strict=True):
+            cuts[i] = cut
+        short = [i for i in free if _active(pool.tensors[i], cuts[i], pool.layers[i]) < kept[i]]
+        if not short:
+            break
+        for i in short:
+            cuts[i] = _keep(pool.part([i]), kept[i])
+            lost = pool.layers[i].numel - _active(pool.tensors[i], cuts[i], pool.layers[i])
+            left = Quota(max(0, left.zeros - lost), left.fraction)
+        free = [i for i in free if i not in short]
+    return cuts
+
+
+def _keep(pool: Pool, least: int) -> Cut | None:
+    """Cut a single layer so that at least `least` of its weights stay: at a tie, more."""
+    zeros = pool.numel - least
+    if zeros == 0:
+        return None
+    (cut,) = pool.cut(Quota(zeros))
+    assert cut is not None and cut.selected is not None  # noqa: PT018 - for the type checker
+    surplus, threshold = cut.selected.surplus, cut.threshold
+    if isinstance(surplus, Tensor) or isinstance(threshold, Tensor):
+        threshold, surplus = torch.as_tensor(threshold), torch.as_tensor(surplus)
+        below = torch.nextafter(threshold, torch.full_like(threshold, -1.0))
+        return Cut(torch.where(surplus > 0, below, threshold), zeros=zeros)
+    if not surplus:
+        return replace(cut, zeros=zeros)
+    smaller = torch.nextafter(torch.tensor(threshold, dtype=torch.float32), torch.tensor(-1.0)).item()
+    return Cut(smaller) if smaller >= 0.0 else None
+
+
+def _active(raw: Tensor, cut: Cut | None, layer: Layer) -> int:
+    if cut is None:
+        return layer.numel
+    return int(all_reduce((raw.abs() > cut.threshold).sum(), layer.shards.counts))

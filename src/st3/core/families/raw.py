@@ -1,0 +1,162 @@
+"""Families that keep a raw weight for every sparse one, and what their methods' backward equations see.
+
+    between steps   p holds the sparse weight; optimizer.state[p]["raw"] the raw one
+    lift            raw -> p, for the optimizer to move
+    write           p -> raw; then the sparse weight -> p, in place
+"""
+
+from abc import abstractmethod
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import ClassVar, TypeVar
+
+import torch
+from torch import Tensor
+from torch.optim import Optimizer
+
+from ..budget.plan import Plan
+from ..layers.layer import Layer
+from ..layers.shards import local
+from ..method import Method
+from ..selection.select import Scalar
+from ..state.store import Store
+from ..step.call import Call
+from .family import Family, Replaced, all_agree
+
+__all__ = ["RawFamily", "RawMethod", "WeightView"]
+
+
+@dataclass(slots=True, eq=False)
+class WeightView:
+    """One weight as the equations of a method see it: the local part where it is sharded, some rows where it is large.
+
+    The forward equation reads `raw` and `threshold`, writes `sparse` and may set `scale`. The backward equation sees
+    the same view with everything that the forward one has written.
+    """
+
+    raw: Tensor
+    sparse: Tensor
+    threshold: Scalar  # weights at or below it are zeroed
+    sparsity: float  # the target of the run
+    filter_means: Callable[[Tensor], Tensor]  # the mean over each filter, in a form that broadcasts
+    scale: Tensor | None = None  # one factor per filter, if the forward equation has set it
+
+    @property
+    def active(self) -> Tensor:
+        """The mask of the sparse weight."""
+        return self.sparse != 0
+
+
+class RawMethod(Method):
+    """A method whose raw weights all live: what its backward equation may say."""
+
+    def is_straight_through(self, sparsity: float) -> bool:
+        """Whether the raw weight's gradient is the sparse weight's, unchanged, for this target sparsity."""
+        return True
+
+    def raw_gradient(self, grad: Tensor, view: WeightView) -> Tensor:
+        """Return dL/draw from `grad` = dL/dsparse.
+
+        Linear in `grad`: so it may be applied to every micro-batch, and clipping, accumulation and data-parallel
+        averaging see the gradient that will be applied.
+        """
+        return grad
+
+    def own_gradient(self, view: WeightView) -> Tensor | None:
+        """Return what the method adds to dL/draw by itself, as weight decay does: once per step, after clipping."""
+        return None
+
+
+R = TypeVar("R", bound=RawMethod)
+
+
+class RawFamily(Family[R]):
+    """Keeps the raw weights in the optimizer's state, and exchanges them with the sparse ones around every step."""
+
+    key: ClassVar[str] = "raw"
+
+    def __init__(self, method: R, layers: Sequence[Layer], store: Store, plan: Plan) -> None:
+        super().__init__(method, layers, store, plan)
+        self._lifted: set[str] = set()  # layers whose parameters hold the raw weight now
+        self._scales: dict[str, Tensor | None] = {}  # of the last step, per filter
+        self._adds_gradient = type(method).own_gradient is not RawMethod.own_gradient
+
+    def initial(self, layer: Layer) -> Tensor:
+        return layer.parameter.detach().clone()
+
+    @property
+    def maps_gradients(self) -> bool:
+        return not self.method.is_straight_through(self.plan.sparsity)
+
+    def raw(self, layer: Layer) -> Tensor:
+        return layer.weight if layer.name in self._lifted else local(self.store.get(layer, "raw"))
+
+    def is_dense(self, layer: Layer) -> bool:
+        return self.cuts.get(layer.name) is None
+
+    def view(self, layer: Layer) -> WeightView:
+        """Return the layer as the backward equation sees it."""
+        cut = self.cuts.get(layer.name)
+        threshold = 0.0 if cut is None else cut.threshold
+        return WeightView(
+            self.raw(layer),
+            layer.weight,
+            threshold,
+            self.plan.sparsity,
+            layer.filter_means,
+            self._scales.get(layer.name),
+        )
+
+    def raw_gradient(self, layer: Layer, grad: Tensor) -> Tensor:
+        if self.is_dense(layer):
+            return grad
+        return self.method.raw_gradient(grad, self.view(layer)).to(grad.dtype)
+
+    @torch.no_grad()
+    def before_step(self, call: Call) -> Sequence[Replaced]:
+        """Add what the method itself adds to the gradients; the user gets back what was there before."""
+        if not self._adds_gradient or not call.counts:
+            return ()
+        replaced: list[Replaced] = []
+        for layer in call.layers:
+            grad = layer.parameter.grad
+            own = None if grad is None or self.is_dense(layer) else self.method.own_gradient(self.view(layer))
+            if grad is not None and own is not None:
+                total = grad.clone()
+                local(total).add_(own if call.loss_scale is None else own * call.loss_scale)
+                replaced.append((layer.parameter, total))
+        return replaced
+
+    @torch.no_grad()
+    def lift(self, layers: Sequence[Layer]) -> None:
+        for layer in layers:
+            self.store.withdraw(layer)
+            layer.weight.copy_(local(self.store.get(layer, "raw")))
+            self._lifted.add(layer.name)
+
+    @torch.no_grad()
+    def settle(self) -> None:
+        for layer in self.layers:
+            if layer.name in self._lifted:  # what lies in the parameter is the raw weight
+                local(self.store.get(layer, "raw")).copy_(layer.weight)
+        if self._lifted or self.store.is_withdrawn:
+            self._lifted.clear()
+            self.write(self.layers)
+
+    @torch.no_grad()
+    def holds(self, layer: Layer) -> bool:
+        found = layer.weight
+        return all_agree(layer, self.is_expected(layer, found) or torch.equal(found, self.raw(layer)))
+
+    @abstractmethod
+    def is_expected(self, layer: Layer, found: Tensor) -> bool:
+        """Whether `found` is what `write` makes of the layer's raw weight."""
+
+    def follow_loaded_state(self, optimizer: Optimizer) -> None:
+        self._lifted.clear()
+        super().follow_loaded_state(optimizer)
+
+    @torch.no_grad()
+    def release(self) -> None:
+        for layer in self.layers:
+            layer.weight.copy_(local(self.store.get(layer, "raw")))

@@ -1,0 +1,1 @@
+"""The exact k-th magnitude over many tensors."""

@@ -1,0 +1,1 @@
+"""What is kept per weight, in the optimizer's state."""

@@ -1,0 +1,91 @@
+"""Whether a state of the optimizer belongs to these layers and this method: checked before it is used."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from torch import Tensor
+from torch.optim import Optimizer
+
+from ..errors import CheckpointError
+from ..layers.layer import Layer
+from .store import KEYS, PREFIX, STEP_KEY
+
+__all__ = ["check_learned", "check_loadable", "check_state"]
+
+def check_loadable(
+    optimizer: Optimizer,
+    state_dict: Mapping[str, Any],
+    layers: Sequence[Layer],
+    *,
+    begins_sparse: bool,
+    learns: str | None = None,
+) -> None:
+    """Raise where a state about to be loaded cannot belong to these layers, or to a method that `learns` that."""
+    groups: Sequence[Mapping[str, Any]] = state_dict["param_groups"]
+    steps = [int(group[STEP_KEY]) for group in groups if STEP_KEY in group]
+    if not steps:
+        raise CheckpointError(
+            "this optimizer state holds no raw weights: the checkpoint was saved without st3; load it before calling "
+            "sparsify, or detach() first"
+        )
+    saved_keys = [key for group in groups for key in group["params"]]
+    here = [p for group in optimizer.param_groups for p in group["params"]]
+    saved = {id(p): state_dict["state"].get(key, {}) for p, key in zip(here, saved_keys, strict=False)}
+    _refuse_others(saved, layers)
+    for layer in layers:
+        entry = saved.get(id(layer.parameter), {})
+        tensor = next((entry[key] for key in KEYS if key in entry), None)
+        if tensor is None:
+            if (entry and max(steps) > 0) or begins_sparse:
+                raise CheckpointError(
+                    f"this optimizer state holds no raw weight for layer {layer.name!r}: the checkpoint was saved "
+                    f"without st3 or with other layers sparsified; use the same include and exclude"
+                )
+        else:
+            _check_shape(layer, tensor)
+            check_learned(layer, entry, learns)
+
+
+def check_state(layers: Sequence[Layer], owners: Mapping[str, Optimizer]) -> bool:
+    """Whether the optimizers hold tensors of ours for these layers; raise if they belong to another model."""
+    found = False
+    _refuse_others({id(p): state for o in owners.values() for p, state in o.state.items()}, layers)
+    for layer in layers:
+        state = owners[layer.name].state.get(layer.parameter, {})
+        for key in KEYS:
+            if key in state:
+                _check_shape(layer, state[key])
+                found = True
+    return found
+
+
+def _refuse_others(saved: Mapping[int, Mapping[str, Any]], layers: Sequence[Layer]) -> None:
+    mine = {id(layer.parameter) for layer in layers}
+    if any(key in entry for parameter, entry in saved.items() if parameter not in mine for key in KEYS):
+        raise CheckpointError(
+            "the optimizer state holds raw weights of layers that are not sparsified now: use the same include and "
+            "exclude as when it was saved"
+        )
+
+
+def _check_shape(layer: Layer, tensor: Tensor) -> None:
+    if tuple(tensor.shape) != layer.shape:
+        raise CheckpointError(
+            f"the checkpoint's raw weight of layer {layer.name!r} has shape {tuple(tensor.shape)}, the model's is "
+            f"{layer.shape}: this is a checkpoint of another model"
+        )
+
+
+def check_learned(layer: Layer, entry: Mapping[str, Any], learns: str | None) -> None:
+    """Raise where a state with raw weights was not saved by a method that learns the same variable."""
+    if "raw" not in entry:
+        return
+    keys = [key.removeprefix(PREFIX) for key in entry if key.startswith(PREFIX)]
+    found = min(keys, key=len, default=None)  # what a variable's rule remembers has a longer name
+    if found != learns:
+        held = f"a learned {found}" if found else "no learned variable"
+        needed = f"a learned {learns}" if learns else "none"
+        raise CheckpointError(
+            f"the optimizer state holds {held} for layer {layer.name!r}, and this method needs {needed}: it was saved "
+            f"with another method; use that one"
+        )

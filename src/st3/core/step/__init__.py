@@ -1,0 +1,1 @@
+"""What happens around one call of `optimizer.step`."""

@@ -1,0 +1,14 @@
+"""What can go wrong, by name: every error and warning of the library."""
+
+from .core.errors import CheckpointError, LayerCollapseWarning, TargetMissedError, WeightsReplacedError
+from .files.loading import SparseFileError
+from .files.tracing import ExportError
+
+__all__ = [
+    "CheckpointError",
+    "ExportError",
+    "LayerCollapseWarning",
+    "SparseFileError",
+    "TargetMissedError",
+    "WeightsReplacedError",
+]
