@@ -19,10 +19,11 @@ backward pass are refused by autograd, because the second one draws new masks: p
 
 Different from the authors' program: the mask at the end is that of the most probable weights, an exact count;
 `final="random"` draws it from the probabilities as they do (there the best of ten, here the first), and the sparsity
-then lies around the target, with a variance of at most the sum of p (1 - p). Logistic noise comes from one uniform
-number instead of two Gumbel ones: the same distribution. Budget, temperature and the rate of the probabilities change
-by step instead of by epoch. All processes draw the same masks. Weights are fine-tuned at the rates of the run's own
-schedule, not of a second one.
+then lies around the target, with a variance of at most the sum of p (1 - p). Gradient clipping sees the norm of the
+weights' gradients and scales those of the probabilities by the same factor; the authors clip one norm over both.
+Logistic noise comes from one uniform number instead of two Gumbel ones: the same distribution. Budget, temperature and
+the rate of the probabilities change by step instead of by epoch. All processes draw the same masks. Weights are
+fine-tuned at the rates of the run's own schedule, not of a second one.
 """
 
 import math

@@ -42,7 +42,7 @@ class Pool:
 
     @property
     def numel(self) -> int:
-        return sum(layer.numel for layer in self.layers)
+        return sum([layer.numel for layer in self.layers])
 
     def cut(self, quota: Quota, factors: Sequence[float] | None = None) -> list[Cut | None]:
         """Cut all layers at one score, |weight| * factor, at or below which `quota.zeros` of the pool's scores lie."""

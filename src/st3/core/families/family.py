@@ -146,7 +146,7 @@ class Family(ABC, Generic[M]):
 
     def was_replaced(self, layer: Layer) -> bool:
         """Whether somebody has written the parameter since the last step, and not what is kept for it."""
-        return self.store.versions.was_replaced(layer, self.store.find(layer, self.key))
+        return self.store.was_replaced(layer, self.key)
 
     @abstractmethod
     def holds(self, layer: Layer) -> bool:
@@ -161,7 +161,7 @@ class Family(ABC, Generic[M]):
         for layer in layers:
             tensor = self.initial(layer)
             self.store.put(layer, self.key, tensor)
-            self.store.versions.note(layer, tensor)
+            self.store.note(layer, tensor)
 
     def follow_loaded_state(self, optimizer: Optimizer) -> None:
         """Complete and follow what was just loaded into the optimizer's state."""

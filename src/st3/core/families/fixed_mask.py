@@ -26,7 +26,7 @@ class MaskFamily(Family[M]):
 
     def mask(self, layer: Layer) -> Tensor:
         """Return the local part of the layer's mask."""
-        return local(self.store.get(layer, self.key))
+        return self.store.get_local(layer, self.key)
 
     def raw_gradient(self, layer: Layer, grad: Tensor) -> Tensor:
         return torch.where(self.mask(layer), grad, 0.0)  # not a product: inf * 0 would be NaN
@@ -35,8 +35,7 @@ class MaskFamily(Family[M]):
     def write(self, layers: Sequence[Layer]) -> None:
         for layer in layers:
             layer.weight.masked_fill_(~self.mask(layer), 0.0)
-            self.store.join(layer)
-            self.store.versions.note(layer, self.store.get(layer, self.key))
+            self.store.join(layer, self.key)
 
     @torch.no_grad()
     def holds(self, layer: Layer) -> bool:

@@ -14,8 +14,7 @@ from torch import Tensor
 
 from ..layers.layer import Layer, Layers, Skipped
 from ..layers.shards import all_reduce, local
-from .pieces import write_in_pieces
-from .raw import RawFamily, RawMethod
+from .raw import RawFamily, RawMethod, write_in_pieces
 from .ties import HALF
 
 __all__ = ["GroupMethod", "Grouped", "in_groups", "n_largest"]
@@ -95,12 +94,11 @@ class Grouped(RawFamily[GroupMethod]):
             finally:
                 self._lifted.discard(layer.name)
         for layer in layers:
-            self.store.join(layer)
-            self.store.versions.note(layer, self.store.get(layer, "raw"))
+            self.store.join(layer, "raw")
 
     def _write_layer(self, layer: Layer, target: Tensor, *, is_lifted: bool = False) -> None:
         """Write the sparse weight of the layer into `target`."""
-        raw, is_dense = local(self.store.get(layer, "raw")), self.is_dense(layer)
+        raw, is_dense = self.store.get_local(layer, "raw"), self.is_dense(layer)
         scale = None if is_dense else self._scale(layer)
 
         def write(raw: Tensor, sparse: Tensor) -> None:

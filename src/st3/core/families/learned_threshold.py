@@ -83,7 +83,7 @@ class LearnedThresholds(CutFamily[LearnedThreshold]):
             if self.store.find(layer, "raw") is None:
                 self.store.put(layer, "raw", self.initial(layer))
             if "threshold" not in self.store.variables(layer):
-                first = self.method.first_variable(local(self.store.get(layer, "raw")))
+                first = self.method.first_variable(self.store.get_local(layer, "raw"))
                 self.store.put_variables(layer, {"threshold": first})
         self.write(self.layers)
 

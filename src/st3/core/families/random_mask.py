@@ -150,7 +150,7 @@ class RandomMasks(RawFamily[RandomMask]):
             mask = self.method.relaxed_mask(self.probability(layer), uniform, progress)
             torch.mul(self.raw(layer), mask, out=layer.weight)
             self._drawn[layer.name] = mask
-            self.store.versions.note(layer, self.store.get(layer, "raw"))
+            self.store.note(layer, self.store.get(layer, "raw"))
         self._passes += 1
 
     def rest(self) -> None:
@@ -255,7 +255,7 @@ class RandomMasks(RawFamily[RandomMask]):
     def write(self, layers: Sequence[Layer]) -> None:
         self._best = self._find_best()
         for layer in layers:
-            raw = local(self.store.get(layer, "raw"))
+            raw = self.store.get_local(layer, "raw")
             if layer.name in self._lifted:
                 raw.copy_(layer.weight)
                 self._lifted.discard(layer.name)
@@ -263,8 +263,7 @@ class RandomMasks(RawFamily[RandomMask]):
                 layer.weight.copy_(raw)
             if self.may_be_sparse(layer):
                 layer.weight.masked_fill_(~self._best[layer.name], 0.0)
-            self.store.join(layer)
-            self.store.versions.note(layer, self.store.get(layer, "raw"))
+            self.store.join(layer, "raw")
 
     def _find_best(self) -> dict[str, Tensor]:
         """Return the masks of the most probable weights, as many as the ramp leaves; of equal ones the largest."""

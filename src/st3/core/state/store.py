@@ -7,6 +7,11 @@ A checkpoint of model and optimizer is then the whole state, in anybody's traine
     withdraw  during `optimizer.step` they wait here as well, so that the optimizer sees only its own keys.
     load      a tensor that arrives by loading wins. No reference to `optimizer.state` or `param_groups` is kept,
               because loading replaces both.
+
+The store also notices weights that somebody else has written. torch counts how often a tensor was written; after each
+of our writes the counts of the parameter and of the tensor kept for it are noted. If later the parameter's has moved
+and the tensor's has not, the weights were replaced, and the tensor would silently undo that. Writes through `.data`
+cannot be seen.
 """
 
 from collections.abc import Mapping, Sequence
@@ -19,7 +24,6 @@ from torch.optim import Optimizer
 from ..errors import CheckpointError
 from ..layers.layer import Layer
 from ..layers.shards import local
-from .versions import Versions
 
 __all__ = ["KEYS", "PREFIX", "STEP_KEY", "Store", "is_ours", "read_step", "write_step"]
 
@@ -58,10 +62,10 @@ class Store:
     def __init__(self, layers: Sequence[Layer], owners: Mapping[str, Optimizer]) -> None:
         self.layers = list(layers)
         self.optimizers = list({id(owner): owner for owner in owners.values()}.values())
-        self.versions = Versions()
         self.had_gradient: set[str] = set()  # layers, in the step under way
         self._owners = dict(owners)  # layer name -> optimizer
         self._waiting: dict[str, dict[str, Tensor]] = {layer.name: {} for layer in self.layers}
+        self._noted: dict[str, tuple[int, Tensor, int]] = {}  # versions of the parameter, and of the tensor kept for it
         self._withdrawn: set[str] = set()  # layers whose tensors were in the optimizer's state before this step
 
     # ---------------------------------------------------------------- questions
@@ -69,7 +73,9 @@ class Store:
     @property
     def step(self) -> int:
         """Optimizer steps counted so far; with several optimizers, of the one that made the most."""
-        return max(read_step(optimizer) or 0 for optimizer in self.optimizers)
+        if len(self.optimizers) == 1:
+            return read_step(self.optimizers[0]) or 0
+        return max((read_step(optimizer) or 0 for optimizer in self.optimizers), default=0)
 
     def owner(self, layer: Layer) -> Optimizer:
         """Return the optimizer that updates the layer."""
@@ -127,7 +133,8 @@ class Store:
 
     def get(self, layer: Layer, key: str) -> Tensor:
         """Return a tensor of the layer on the device of its parameter; a raw weight in its precision as well."""
-        tensor = self.find(layer, key)
+        waiting = self._waiting[layer.name]
+        tensor = waiting[key] if layer.name in self._withdrawn and key in waiting else self.find(layer, key)
         if tensor is None:
             raise CheckpointError(
                 f"the {key} of layer {layer.name!r} is gone from the optimizer state; load a checkpoint "
@@ -139,6 +146,11 @@ class Store:
             tensor = tensor.to(device=parameter.device, dtype=wanted)
             self.put(layer, key, tensor)
         return tensor
+
+    def get_local(self, layer: Layer, key: str) -> Tensor:
+        """Return the part of a tensor that this process holds."""
+        tensor = self.get(layer, key)
+        return local(tensor) if layer.is_distributed else tensor
 
     def put(self, layer: Layer, key: str, tensor: Tensor) -> None:
         """Keep a tensor of the layer: beside its others, in the optimizer's state or waiting."""
@@ -189,15 +201,31 @@ class Store:
         if not state:
             del self._owners[layer.name].state[layer.parameter]
 
-    def join(self, layer: Layer, *, anyway: bool = False) -> None:
-        """Put the layer's tensors into the optimizer's state, if it has keys of its own there or made a step."""
+    def join(self, layer: Layer, key: str, *, anyway: bool = False) -> None:
+        """Put the layer's tensors into the optimizer's state, if it has keys of its own there; note their versions.
+
+        `key` is that of the tensor kept for every layer: whoever writes the parameter must write it as well.
+        """
         waiting = self._waiting[layer.name]
+        self.note(layer, waiting[key] if key in waiting else self.get(layer, key))
         if waiting and (
             anyway or layer.name in self.had_gradient or layer.name in self._withdrawn or self.may_join(layer)
         ):
             self._owners[layer.name].state[layer.parameter].update(waiting)
             waiting.clear()
             self._withdrawn.discard(layer.name)
+
+    def note(self, layer: Layer, tensor: Tensor) -> None:
+        """Note that the parameter and the tensor kept for it are as we left them."""
+        self._noted[layer.name] = (_version(layer, layer.parameter), tensor, _version(layer, tensor))
+
+    def was_replaced(self, layer: Layer, key: str) -> bool:
+        """Whether the parameter was written since it was noted, and the tensor kept for it was not."""
+        noted = self._noted.get(layer.name)
+        if noted is None or _version(layer, layer.parameter) == noted[0]:
+            return False
+        tensor = self.find(layer, key)
+        return tensor is not None and tensor is noted[1] and _version(layer, tensor) == noted[2]
 
     def follow_loading(self) -> None:
         """Note that a state was loaded: what was withdrawn from the one before it does not count any more."""
@@ -211,3 +239,8 @@ class Store:
         owner = self._owners[layer.name]
         if layer.parameter in owner.state and not owner.state[layer.parameter]:
             del owner.state[layer.parameter]  # as it was before us
+
+
+def _version(layer: Layer, tensor: Tensor) -> int:
+    """Return a number that grows whenever the tensor is written: a DTensor as such, or its local part."""
+    return tensor._version + local(tensor)._version if layer.is_distributed else tensor._version
