@@ -39,6 +39,7 @@ class Family(ABC, Generic[M]):
     """A method at work on some layers."""
 
     key: ClassVar[str]  # of the tensor kept for every layer: "raw", "active" or "mask"
+    keeps: ClassVar[str]  # the same in words, for the method's page
     draws_masks: ClassVar[bool] = False  # wants `before_forward`
 
     def __init__(self, method: M, layers: Sequence[Layer], store: Store, plan: Plan) -> None:

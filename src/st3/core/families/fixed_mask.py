@@ -50,6 +50,7 @@ class FixedMasks(MaskFamily[Method]):
     """Active weights train as usual, zeroed ones stay exactly 0."""
 
     key: ClassVar[str] = "mask"
+    keeps: ClassVar[str] = "the fixed mask of every sparsified parameter `p`, `optimizer.state[p]['mask']`"
 
     def initial(self, layer: Layer) -> Tensor:
         return layer.parameter.detach() != 0

@@ -59,6 +59,10 @@ class GroupMethod(RawMethod):
 class Grouped(RawFamily[GroupMethod]):
     """Thresholds of their own for all groups, found as they are written."""
 
+    keeps: ClassVar[str] = (
+        f"{RawFamily.keeps}; where the method has a fixed factor per weight, that too, under `'scale'`"
+    )
+
     @classmethod
     def fit(cls, method: GroupMethod, layers: Layers) -> Layers:
         covered, skipped = [], []

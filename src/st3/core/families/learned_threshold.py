@@ -59,6 +59,10 @@ class LearnedThreshold(ThresholdMethod):
 class LearnedThresholds(CutFamily[LearnedThreshold]):
     """Thresholds from learned numbers, which the optimizer's own rule moves."""
 
+    keeps: ClassVar[str] = (
+        f"{CutFamily.keeps}; the learned threshold and its moments beside it, under keys that begin with `st3_`"
+    )
+
     def __init__(
         self, method: LearnedThreshold, layers: Sequence[Layer], store: Store, plan: Plan
     ) -> None:

@@ -65,6 +65,7 @@ class Masked(MaskFamily[MaskMethod]):
     """Asks the method for masks."""
 
     key: ClassVar[str] = "active"
+    keeps: ClassVar[str] = "the mask of every sparsified parameter `p`, `optimizer.state[p]['active']`"
 
     def __init__(self, method: MaskMethod, layers: Sequence[Layer], store: Store, plan: Plan) -> None:
         super().__init__(method, layers, store, plan)

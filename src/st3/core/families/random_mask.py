@@ -83,6 +83,9 @@ class RandomMasks(RawFamily[RandomMask]):
     """The masks, drawn and most probable, of all layers."""
 
     draws_masks: ClassVar[bool] = True
+    keeps: ClassVar[str] = (
+        f"{RawFamily.keeps}; the learned probability and its moments beside it, under keys that begin with `st3_`"
+    )
 
     def __init__(self, method: RandomMask, layers: Sequence[Layer], store: Store, plan: Plan) -> None:
         super().__init__(method, layers, store, plan)

@@ -76,6 +76,7 @@ class RawFamily(Family[R]):
     """Keeps the raw weights in the optimizer's state, and exchanges them with the sparse ones around every step."""
 
     key: ClassVar[str] = "raw"
+    keeps: ClassVar[str] = "the raw weight of every sparsified parameter `p`, `optimizer.state[p]['raw']`"
 
     def __init__(self, method: R, layers: Sequence[Layer], store: Store, plan: Plan) -> None:
         super().__init__(method, layers, store, plan)
