@@ -99,7 +99,7 @@ def sparse_network(row: Row) -> tuple[nn.Module, Tensor]:
         if (row.network, row.allocation) in PUBLISHED:
             published_mask(model.eval(), row.network, row.sparsity, row.allocation, torch.zeros(1, *shape))
         else:
-            mask(model, row.sparsity, row.allocation, keep_dense=dense)
+            mask(model, row.sparsity, row.allocation, exclude=dense)
     return model.eval(), torch.randn(row.batch, *shape)
 
 

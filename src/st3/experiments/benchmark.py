@@ -104,7 +104,7 @@ def _fresh(
         made = build_model(ModelSpec(name=name), 1000 if shape[1] > 100 else 10, shape[0])
     # As in the papers on uniform sparsity: the first layer and depthwise ones are small and stay dense.
     dense: Patterns = (FIRST, is_depthwise) if allocation == "uniform" and _has_depthwise(made) else FIRST
-    mask(made, sparsity, allocation, keep_dense=dense if allocation == "uniform" else ())
+    mask(made, sparsity, allocation, exclude=dense if allocation == "uniform" else ())
     return made.eval(), shape
 
 
