@@ -30,7 +30,8 @@ def page(name: str) -> str:
     summary, _, rest = text.partition("\n\n")
     rest = rest or inspect.cleandoc(inspect.getmodule(kind).__doc__ or "")
     parts = [
-        f"<!-- written by docs/method_pages.py from the docstring: edit that -->\n\n# `{name}`: st3.methods.{kind.__name__}",
+        "<!-- written by docs/method_pages.py from the docstring: edit that -->",
+        f"# `{name}`: st3.methods.{kind.__name__}",
         " ".join(summary.split()),
         _markdown(rest),
         f"## What it remembers\n\n{_state(method)}",
@@ -51,7 +52,9 @@ def _markdown(text: str) -> str:
 
 
 def _state(method: Method) -> str:
-    text = f"In the optimizer's state, saved and loaded with it: {method.family.keeps}; besides, the step count."
+    text = (
+        f"In the optimizer's state, saved and loaded with it: {method.family.keeps}; besides, the step count."
+    )
     return fill(text, 120)
 
 
@@ -98,24 +101,37 @@ def tables() -> dict[Path, dict[str, str]]:
         DOCS.parent / "README.md": {
             "methods": _table(
                 ["method", "object", "what it does"],
-                [[f"`{name}`", f"`{_object('methods', METHODS[name])}`", _summary(METHODS[name])] for name in METHODS],
+                [
+                    [f"`{name}`", f"`{_object('methods', METHODS[name])}`", _summary(METHODS[name])]
+                    for name in METHODS
+                ],
             ),
             "allocations": _table(
                 ["allocation", "object", "how sparsity is shared"],
                 [
-                    [f"`{name}`", f"`{_object('allocations', ALLOCATIONS[name])}`", _summary(ALLOCATIONS[name])]
+                    [
+                        f"`{name}`",
+                        f"`{_object('allocations', ALLOCATIONS[name])}`",
+                        _summary(ALLOCATIONS[name]),
+                    ]
                     for name in ALLOCATIONS
                 ],
             ),
             "ramps": _table(
                 ["ramp", "object", "how sparsity rises"],
-                [[f"`{name}`", f"`{_object('ramps', RAMPS[name])}`", _summary(RAMPS[name])] for name in RAMPS],
+                [
+                    [f"`{name}`", f"`{_object('ramps', RAMPS[name])}`", _summary(RAMPS[name])]
+                    for name in RAMPS
+                ],
             ),
         },
         DOCS / "methods.md": {
             "methods": _table(
                 ["page", "what it does", "sparsity over the run"],
-                [[f"[{name}](methods/{name}.md)", _summary(METHODS[name]), _course(METHODS[name]())] for name in METHODS],
+                [
+                    [f"[{name}](methods/{name}.md)", _summary(METHODS[name]), _course(METHODS[name]())]
+                    for name in METHODS
+                ],
             ),
         },
     }

@@ -3,7 +3,14 @@
 from collections.abc import Callable, Sequence
 from typing import Any
 
-__all__ = ["CheckpointError", "Faults", "LayerCollapseWarning", "TargetMissedError", "WeightsReplacedError", "name_some"]
+__all__ = [
+    "CheckpointError",
+    "Faults",
+    "LayerCollapseWarning",
+    "TargetMissedError",
+    "WeightsReplacedError",
+    "name_some",
+]
 
 
 class TargetMissedError(RuntimeError):

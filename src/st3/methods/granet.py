@@ -66,7 +66,9 @@ class GraNet(MaskMethod):
         if self.initial_allocation is not None:
             _ = ALLOCATIONS[self.initial_allocation]  # refuses an unknown name
             if not self.initial:
-                raise ValueError("initial_allocation has no effect with initial=0: give the sparsity to begin with")
+                raise ValueError(
+                    "initial_allocation has no effect with initial=0: give the sparsity to begin with"
+                )
 
     def first_masks(self, views: Sequence[MaskView], moment: Moment) -> Sequence[Tensor]:
         scores = random_scores(views, self.seed, 0) if self.initial else [view.weight for view in views]

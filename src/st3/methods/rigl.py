@@ -10,7 +10,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar, final
 
-import torch
 from torch import Tensor
 
 from ..core.families.mask_view import MaskView, Moment, exchange_weakest, random_scores
@@ -26,7 +25,9 @@ class _ConstantSparsity(MaskMethod):
     usual_allocation: ClassVar[str] = "uniform"
     usual_ramp: ClassVar[str] = "constant"
     only_allocations: ClassVar[tuple[str, ...]] = ("uniform", "erk")
-    why_only_allocations: ClassVar[str] = "begins with random masks, which carry no information about which layers matter"
+    why_only_allocations: ClassVar[str] = (
+        "begins with random masks, which carry no information about which layers matter"
+    )
     only_ramps: ClassVar[tuple[str, ...]] = ("constant",)
     seed: int
 

@@ -85,7 +85,9 @@ class Pool:
 class Allocation(ABC):
     """How a pool's zeros are shared among its layers. An allocation is a frozen dataclass that holds its settings."""
 
-    spares_small_layers: ClassVar[bool] = False  # gives them a higher density, so that they do not lose all weights
+    spares_small_layers: ClassVar[bool] = (
+        False  # gives them a higher density, so that they do not lose all weights
+    )
 
     @abstractmethod
     def cut(self, pool: Pool, quota: Quota) -> list[Cut | None]:

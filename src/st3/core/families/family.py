@@ -32,7 +32,9 @@ from ..step.call import Call
 __all__ = ["Family", "all_agree", "clear_momentum"]
 
 M = TypeVar("M", bound=Method)
-Replaced = tuple[nn.Parameter, Tensor | None]  # a parameter, and the gradient that the optimizer is to see in this step
+Replaced = tuple[
+    nn.Parameter, Tensor | None
+]  # a parameter, and the gradient that the optimizer is to see in this step
 
 
 class Family(ABC, Generic[M]):
@@ -58,7 +60,7 @@ class Family(ABC, Generic[M]):
 
     @classmethod
     def check(cls, method: Any, layers: Sequence[Layer], optimizers: Sequence[Optimizer]) -> None:
-        """Raise where the method cannot train these layers: in this precision, with this optimizer, sharded like this."""
+        """Raise where the method cannot train these layers: by their precision, optimizer or sharding."""
 
     @abstractmethod
     def initial(self, layer: Layer) -> Tensor:
@@ -167,7 +169,7 @@ class Family(ABC, Generic[M]):
     def follow_loaded_state(self, optimizer: Optimizer) -> None:
         """Complete and follow what was just loaded into the optimizer's state."""
         for layer in self.layers:
-            # A layer that the checkpoint has no tensor for was dense when it was saved: its parameter is its raw weight.
+            # A layer that the checkpoint has no tensor for was dense when saved: its parameter is its raw weight.
             is_absent = self.store.owner(layer) is optimizer and not self.store.has_joined(layer)
             if is_absent or (self.cuts.get(layer.name) is None and self.was_replaced(layer)):
                 self.adopt([layer])

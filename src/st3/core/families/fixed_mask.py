@@ -8,7 +8,6 @@ import torch
 from torch import Tensor
 
 from ..layers.layer import Layer
-from ..layers.shards import local
 from ..method import Method
 from .family import Family, all_agree
 

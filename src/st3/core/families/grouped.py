@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from ..layers.layer import Layer, Layers, Skipped
-from ..layers.shards import all_reduce, local
+from ..layers.shards import all_reduce
 from .raw import RawFamily, RawMethod, write_in_pieces
 from .ties import HALF
 

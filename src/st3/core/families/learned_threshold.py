@@ -1,8 +1,8 @@
 """Methods that learn one threshold per layer (STR): there is no ramp and no target.
 
-    before the step   the thresholds' gradients, from p.grad as the optimizer will see it: averaged over processes,
-                      unscaled, clipped
-    after it          one step of the same kind of optimizer, with the settings of the layer's group
+before the step   the thresholds' gradients, from p.grad as the optimizer will see it: averaged over processes,
+                  unscaled, clipped
+after it          one step of the same kind of optimizer, with the settings of the layer's group
 """
 
 from abc import abstractmethod
@@ -63,9 +63,7 @@ class LearnedThresholds(CutFamily[LearnedThreshold]):
         f"{CutFamily.keeps}; the learned threshold and its moments beside it, under keys that begin with `st3_`"
     )
 
-    def __init__(
-        self, method: LearnedThreshold, layers: Sequence[Layer], store: Store, plan: Plan
-    ) -> None:
+    def __init__(self, method: LearnedThreshold, layers: Sequence[Layer], store: Store, plan: Plan) -> None:
         super().__init__(method, layers, store, plan)
         self._gradients: dict[str, Tensor] = {}  # in the step under way
 

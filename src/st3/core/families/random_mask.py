@@ -23,7 +23,7 @@ from torch.optim import Adam, Optimizer
 
 from ..budget.plan import Plan
 from ..layers.layer import Layer
-from ..layers.shards import all_reduce, is_sharded, local
+from ..layers.shards import all_reduce, is_sharded
 from ..projection import project
 from ..state.store import Store
 from ..state.variables import advance, require_precision

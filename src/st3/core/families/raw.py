@@ -1,8 +1,8 @@
 """Families that keep a raw weight for every sparse one, and what their methods' backward equations see.
 
-    between steps   p holds the sparse weight; optimizer.state[p]["raw"] the raw one
-    lift            raw -> p, for the optimizer to move
-    write           p -> raw; then the sparse weight -> p, in place
+between steps   p holds the sparse weight; optimizer.state[p]["raw"] the raw one
+lift            raw -> p, for the optimizer to move
+write           p -> raw; then the sparse weight -> p, in place
 """
 
 from abc import abstractmethod
@@ -176,7 +176,7 @@ def write_in_pieces(
     *,
     is_lifted: bool,
 ) -> list[T]:
-    """Call `write(raw, sparse)` for some rows of the weight at a time, so that they stay in the cache; return its answers.
+    """Call `write(raw, sparse)` for some rows at a time, so that they stay in the cache; return its answers.
 
     `is_lifted` says that `sparse` holds the raw weight that the optimizer has just moved: it is copied into `raw` on
     the way. Should anything interrupt this, `raw` is complete all the same. Without `write` the layer is dense.

@@ -12,7 +12,6 @@ from torch import Tensor
 
 from ..budget.allocation import Cut
 from ..layers.layer import Layer
-from ..layers.shards import local
 from ..operators import hard
 from .raw import RawFamily, RawMethod, WeightView, write_in_pieces
 from .ties import HALF, break_ties, spare_ties, tied_at_cut
@@ -52,7 +51,7 @@ class CutFamily(RawFamily[T]):
                 self._scales[layer.name] = self._write_layer(layer, layer.weight, is_lifted=is_lifted)
             finally:
                 self._lifted.discard(layer.name)
-        if any([layer.parameter.dtype in HALF for layer in layers]):
+        if not {layer.parameter.dtype for layer in layers}.isdisjoint(HALF):
             cuts = [self.cuts[layer.name] for layer in layers]
             break_ties(layers, cuts, [self.raw(layer) for layer in layers])
         for layer in layers:

@@ -21,7 +21,7 @@ class Layer:
     name: str
     parameter: nn.Parameter = field(repr=False)
     kind: str  # the class of the module that holds it
-    filters: Filters = Filters()
+    filters: Filters
     shards: Shards = UNSHARDED
     sparsity: float | None = None  # a sparsity of its own, outside the common budget
     inputs: int | None = None  # the axis along which the inputs of a filter lie, where there is one

@@ -95,8 +95,8 @@ def select(
 
     hint = Hint() if hint is None else hint
     shards = [UNSHARDED] * len(tensors) if shards is None else shards
-    on_cpu = all([tensor.device.type == "cpu" for tensor in tensors])
-    if on_cpu and not any([s.counts for s in shards]):
+    on_cpu = {tensor.device.type for tensor in tensors} == {"cpu"}
+    if on_cpu and not [spread for spread in shards if spread.counts]:
         return cpu.select(tensors, k, factors, hint)
     return bits.select(tensors, k, factors, shards, hint)
 

@@ -65,8 +65,12 @@ class Store:
         self.had_gradient: set[str] = set()  # layers, in the step under way
         self._owners = dict(owners)  # layer name -> optimizer
         self._waiting: dict[str, dict[str, Tensor]] = {layer.name: {} for layer in self.layers}
-        self._noted: dict[str, tuple[int, Tensor, int]] = {}  # versions of the parameter, and of the tensor kept for it
-        self._withdrawn: set[str] = set()  # layers whose tensors were in the optimizer's state before this step
+        self._noted: dict[
+            str, tuple[int, Tensor, int]
+        ] = {}  # versions of the parameter, and of the tensor kept for it
+        self._withdrawn: set[str] = (
+            set()
+        )  # layers whose tensors were in the optimizer's state before this step
 
     # ---------------------------------------------------------------- questions
 
@@ -165,7 +169,9 @@ class Store:
         held = state if any(key.startswith(PREFIX) for key in state) else self._waiting[layer.name]
         device = layer.parameter.device
         return {
-            key.removeprefix(PREFIX): value.to(device) for key, value in held.items() if key.startswith(PREFIX)
+            key.removeprefix(PREFIX): value.to(device)
+            for key, value in held.items()
+            if key.startswith(PREFIX)
         }
 
     def put_variables(self, layer: Layer, values: Mapping[str, Tensor]) -> None:

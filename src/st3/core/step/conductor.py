@@ -31,7 +31,9 @@ from .gradients import Gradients
 
 __all__ = ["LOOK_EVERY", "Conductor"]
 
-LOOK_EVERY = 20  # steps between two looks for collapsed layers and NaN; each look reads counts back from the device
+LOOK_EVERY = (
+    20  # steps between two looks for collapsed layers and NaN; each look reads counts back from the device
+)
 
 
 class Conductor:

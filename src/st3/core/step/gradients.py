@@ -30,9 +30,13 @@ class Gradients:
         self._raw_gradient: RawGradient | None = None
         self._handles: list[RemovableHandle] = []
         self._mapped: set[str] = set()  # layers whose gradient of the step under way is mapped already
-        self._used: dict[str, tuple[weakref.ref[Tensor], int]] = {}  # gradients of the last step, and their versions
+        self._used: dict[
+            str, tuple[weakref.ref[Tensor], int]
+        ] = {}  # gradients of the last step, and their versions
         self._sums: dict[str, tuple[Tensor, int, Tensor]] = {}  # sharded: a gradient, its version, and a copy
-        self.shown: list[tuple[nn.Parameter, Tensor | None, Tensor | None]] = []  # parameter, its gradient, instead
+        self.shown: list[
+            tuple[nn.Parameter, Tensor | None, Tensor | None]
+        ] = []  # parameter, its gradient, instead
 
     def hang(self, layers: Sequence[Layer], raw_gradient: RawGradient | None) -> None:
         """Hang the hooks anew; with None, gradients stay as they are."""
@@ -40,7 +44,9 @@ class Gradients:
         self._raw_gradient = raw_gradient
         self.is_mapping = raw_gradient is not None
         for layer in layers if raw_gradient is not None else ():
-            if layer.is_distributed:  # fully_shard calls no other hook, and this one when the gradient is reduced
+            if (
+                layer.is_distributed
+            ):  # fully_shard calls no other hook, and this one when the gradient is reduced
                 hook = layer.parameter.register_post_accumulate_grad_hook(self._map_sharded(layer))
             else:
                 hook = layer.parameter.register_hook(self._map_arriving(layer))
@@ -67,7 +73,9 @@ class Gradients:
             grad = local(parameter.grad)  # type: ignore[arg-type]
             self._mapped.add(layer.name)
             last, version, before = self._sums.get(layer.name, (None, 0, grad))
-            if last is grad and grad._version == version + 1:  # another micro-batch: what was there is mapped already
+            if (
+                last is grad and grad._version == version + 1
+            ):  # another micro-batch: what was there is mapped already
                 grad.copy_(before + self._raw_gradient(layer, grad - before))
             else:
                 grad.copy_(self._raw_gradient(layer, grad))
