@@ -1,4 +1,4 @@
-"""GraNet and GMP against their papers' loops, written out with plain tensors: weights and momentum equal bit for bit."""
+"""GraNet and GMP against their papers' loops, written out by hand: weights and momentum equal bit for bit."""
 
 import math
 

@@ -32,8 +32,7 @@ class GMP(MaskMethod):
     """Gradual magnitude pruning: the smallest weights go as the ramp rises, and never return."""
 
     every: int = 1  # steps between two prunings
-    returns: bool = (
-        False  # momentum is kept and may bring a pruned weight back, as in the ST-3 authors' program
+    returns: bool = False  # momentum may bring a pruned weight back, as for the ST-3 authors
     )
 
     def __post_init__(self) -> None:
