@@ -33,7 +33,6 @@ class GMP(MaskMethod):
 
     every: int = 1  # steps between two prunings
     returns: bool = False  # momentum may bring a pruned weight back, as for the ST-3 authors
-    )
 
     def __post_init__(self) -> None:
         if self.every < 1:
