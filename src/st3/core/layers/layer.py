@@ -50,7 +50,8 @@ class Layer:
         sums = self.filters.sums(values)
         if self.shards.filters:
             sums = all_reduce(sums, self.shards.filters)
-        return self.filters.spread(sums / self.filter_size, values.shape)
+        means = sums / self.filter_size
+        return means if self.filters.groups == 1 else self.filters.spread(means, values.shape)
 
 
 @dataclass(frozen=True)
