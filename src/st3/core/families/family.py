@@ -142,7 +142,7 @@ class Family(ABC, Generic[M]):
 
     def settle(self) -> None:
         """Put things right after an exception inside a step."""
-        if self.store.is_withdrawn:
+        if self.store.withdrawn:
             self.write(self.layers)
 
     # ---------------------------------------------------------------- weights that come from elsewhere

@@ -142,7 +142,7 @@ class RawFamily(Family[R]):
         for layer in self.layers:
             if layer.name in self._lifted:  # what lies in the parameter is the raw weight
                 self.store.get_local(layer, "raw").copy_(layer.weight)
-        if self._lifted or self.store.is_withdrawn:
+        if self._lifted or self.store.withdrawn:
             self._lifted.clear()
             self.write(self.layers)
 

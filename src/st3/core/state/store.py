@@ -68,7 +68,7 @@ class Store:
         self._noted: dict[
             str, tuple[int, Tensor, int]
         ] = {}  # versions of the parameter, and of the tensor kept for it
-        self._withdrawn: set[str] = (
+        self.withdrawn: set[str] = (
             set()
         )  # layers whose tensors were in the optimizer's state before this step
 
@@ -98,11 +98,11 @@ class Store:
 
     def has_joined(self, layer: Layer) -> bool:
         """Whether the layer's tensors lie in the optimizer's state (or did before the step under way)."""
-        return layer.name in self._withdrawn or any(key in self.state(layer) for key in KEYS)
+        return layer.name in self.withdrawn or any(key in self.state(layer) for key in KEYS)
 
     def may_join(self, layer: Layer) -> bool:
         """Whether the optimizer has, or is about to make, keys of its own for the layer."""
-        if layer.name in self.had_gradient or layer.name in self._withdrawn:
+        if layer.name in self.had_gradient or layer.name in self.withdrawn:
             return True
         return self.has_joined(layer) or any(not is_ours(key) for key in self.state(layer))
 
@@ -113,11 +113,6 @@ class Store:
             for key, value in self.state(layer).items()
             if not is_ours(key) and isinstance(value, Tensor) and value.shape == layer.parameter.shape
         ]
-
-    @property
-    def is_withdrawn(self) -> bool:
-        """Whether a step is under way, or has ended with an exception."""
-        return bool(self._withdrawn)
 
     def saved_keys(self) -> set[str]:
         """Return which of `KEYS` the optimizers' states hold for these layers."""
@@ -138,7 +133,7 @@ class Store:
     def get(self, layer: Layer, key: str) -> Tensor:
         """Return a tensor of the layer on the device of its parameter; a raw weight in its precision as well."""
         waiting = self._waiting[layer.name]
-        tensor = waiting[key] if layer.name in self._withdrawn and key in waiting else self.find(layer, key)
+        tensor = waiting[key] if layer.name in self.withdrawn and key in waiting else self.find(layer, key)
         if tensor is None:
             raise CheckpointError(
                 f"the {key} of layer {layer.name!r} is gone from the optimizer state; load a checkpoint "
@@ -158,7 +153,7 @@ class Store:
 
     def put(self, layer: Layer, key: str, tensor: Tensor) -> None:
         """Keep a tensor of the layer: beside its others, in the optimizer's state or waiting."""
-        if self.has_joined(layer) and layer.name not in self._withdrawn:
+        if self.has_joined(layer) and layer.name not in self.withdrawn:
             self._owners[layer.name].state[layer.parameter][key] = tensor
         else:
             self._waiting[layer.name][key] = tensor
@@ -189,7 +184,7 @@ class Store:
 
     def drop_all(self, layer: Layer) -> None:
         """Forget every tensor of the layer."""
-        self._withdrawn.discard(layer.name)
+        self.withdrawn.discard(layer.name)
         self.drop(layer, *self.keys_of(layer))
 
     # ---------------------------------------------------------------- the step
@@ -203,7 +198,7 @@ class Store:
         for key in list(state):
             if key in KEYS or key == BESIDE or key.startswith(PREFIX):
                 waiting[key] = state.pop(key)
-                self._withdrawn.add(layer.name)
+                self.withdrawn.add(layer.name)
         if not state:
             del self._owners[layer.name].state[layer.parameter]
 
@@ -215,11 +210,11 @@ class Store:
         waiting = self._waiting[layer.name]
         self.note(layer, waiting[key] if key in waiting else self.get(layer, key))
         if waiting and (
-            anyway or layer.name in self.had_gradient or layer.name in self._withdrawn or self.may_join(layer)
+            anyway or layer.name in self.had_gradient or layer.name in self.withdrawn or self.may_join(layer)
         ):
             self._owners[layer.name].state[layer.parameter].update(waiting)
             waiting.clear()
-            self._withdrawn.discard(layer.name)
+            self.withdrawn.discard(layer.name)
 
     def note(self, layer: Layer, tensor: Tensor) -> None:
         """Note that the parameter and the tensor kept for it are as we left them."""
@@ -235,7 +230,7 @@ class Store:
 
     def follow_loading(self) -> None:
         """Note that a state was loaded: what was withdrawn from the one before it does not count any more."""
-        self._withdrawn.clear()
+        self.withdrawn.clear()
 
     def keys_of(self, layer: Layer) -> list[str]:
         """Return the keys of everything that is kept for the layer."""
