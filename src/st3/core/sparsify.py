@@ -257,6 +257,6 @@ def _find_orphans(layers: Layers) -> ValueError | None:
         return None
     return ValueError(
         f"{zeros / numel:.0%} of the weights were exactly zero when sparsify was called, and the optimizer holds no "
-        f"raw weights: a sparse checkpoint seems to have come without its optimizer; load optimizer.state_dict() too, use "
-        f"st3.keep_mask to fine-tune with the zeros fixed, or pass from_sparse=True to go on from these weights"
+        f"raw weights: a sparse checkpoint seems to have come without its optimizer; load optimizer.state_dict() too, "
+        f"use st3.keep_mask to fine-tune with the zeros fixed, or pass from_sparse=True to go on from these weights"
     )

@@ -68,9 +68,8 @@ class Store:
         self._noted: dict[
             str, tuple[int, Tensor, int]
         ] = {}  # versions of the parameter, and of the tensor kept for it
-        self.withdrawn: set[str] = (
-            set()
-        )  # layers whose tensors were in the optimizer's state before this step
+        # Layers whose tensors were in the optimizer's state before the step under way (or one that an exception ended).
+        self.withdrawn: set[str] = set()
 
     # ---------------------------------------------------------------- questions
 
