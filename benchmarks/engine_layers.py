@@ -24,7 +24,7 @@ import st3
 from engine import Row, sparse_network
 from st3.engine import plan
 from st3.engine.execution import Execution
-from st3.engine.planned import Operation
+from st3.engine.operation import Operation
 from st3.engine.program import Conv, Linear, Program, Step
 from st3.engine.tuning import Tuner, cache_file
 

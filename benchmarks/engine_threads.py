@@ -17,20 +17,20 @@ from timing import record
 import st3
 from engine import Row, sparse_network
 from st3.engine.compare import PAUSE, WARM_UP, time_call
-from st3.engine.rivals import Answer, missing, onnx_runtime, write_onnx
+from st3.engine.rivals import Run, missing_packages, onnx_runtime, write_onnx
 
 RESULTS = Path(__file__).parents[1] / "results" / "benchmarks" / "engine-threads.json"
 CASES = (("resnet50", 1), ("resnet50", 16), ("mobilenet_v1", 1), ("mobilenet_v1", 16))
 SPARSITY = 0.9
 
 
-def contestants(row: Row, folder: Path) -> dict[str, Answer]:
+def contestants(row: Row, folder: Path) -> dict[str, Run]:
     model, inputs = sparse_network(row)
-    found: dict[str, Answer] = {}
+    found: dict[str, Run] = {}
     for threads in (1, 2):
         compiled = st3.engine.compile(model, inputs, threads=threads)
         found[f"engine {threads}"] = lambda compiled=compiled: [compiled(inputs)]  # type: ignore[misc]
-    if not missing("ONNX Runtime"):
+    if not missing_packages("ONNX Runtime"):
         path = write_onnx(model, [inputs], folder)
         for threads in (1, 2):
             found[f"ONNX Runtime {threads}"] = onnx_runtime(path, [inputs], threads)

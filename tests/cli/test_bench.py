@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from st3.engine.compare import ENGINE, TORCH
-from st3.engine.rivals import NEEDED, missing
+from st3.engine.rivals import NEEDED, missing_packages
 from st3.experiments.benchmark import Bench
 from st3.models import MODELS
 
@@ -19,13 +19,13 @@ def test_a_fresh_network_is_made_sparse_and_timed_in_every_engine_that_is_here(s
         lines[0] == "digits_cnn, input 1x1x8x8, 49.4 % zeros, 1 thread, float32"
     )  # the first layer is dense
     assert lines[2].split() == ["engine", "min", "ms", "median", "ms", "difference"]
-    for name in (ENGINE, TORCH, *(rival for rival in NEEDED if not missing(rival))):
+    for name in (ENGINE, TORCH, *(rival for rival in NEEDED if not missing_packages(rival))):
         row = next(line for line in lines if line.startswith(f"{name} "))
         least, middle, difference = map(float, row.removeprefix(name).split())
         assert 0 < least <= middle
         assert difference < 1e-4
     for rival in NEEDED:
-        if lacking := missing(rival):
+        if lacking := missing_packages(rival):
             why = f"{lacking[0]} is not installed: pip install 'st3[bench]'"
             assert f"{rival} did not take part: {why}" in lines
     assert any("49.4 % zeros the st3 engine is" in line for line in lines)
