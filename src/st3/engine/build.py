@@ -57,11 +57,9 @@ def build(target: Path, extra: tuple[str, ...] = ()) -> Path:
         linked = Path(folder) / LIBRARY
         call([*command, "-shared", *extra, "-o", str(linked), *objects, "-lpthread", "-lm"])
         library.parent.mkdir(parents=True, exist_ok=True)
-        beside = library.with_name(
-            f".{library.name}.{os.getpid()}"
-        )  # another process may have the old one open
-        shutil.copy(linked, beside)
-        os.replace(beside, library)
+        temporary = library.with_name(f".{library.name}.{os.getpid()}")
+        shutil.copy(linked, temporary)
+        os.replace(temporary, library)  # another process may have the old one open
     return library
 
 

@@ -55,10 +55,10 @@ class Tuner:
         with contextlib.suppress(OSError):
             self.file.parent.mkdir(parents=True, exist_ok=True)
             known = {**read_cache(self.file), **self.known}  # another process may have added entries
-            handle, beside = tempfile.mkstemp(dir=self.file.parent, prefix=".tuning-")
+            handle, temporary = tempfile.mkstemp(dir=self.file.parent, prefix=".tuning-")
             with os.fdopen(handle, "w", encoding="utf-8") as stream:
                 json.dump({"version": VERSION, "fastest": known}, stream, indent=0, sort_keys=True)
-            os.replace(beside, self.file)
+            os.replace(temporary, self.file)
         self.changed = False
 
 

@@ -35,20 +35,20 @@ def _gelu(op: AtenCall) -> Step:
 
 @covers(aten.hardtanh.default)
 def _hardtanh(op: AtenCall) -> Step:
-    return _clipped(op, op["min_val"], op["max_val"])
+    return _clamp_to(op, op["min_val"], op["max_val"])
 
 
 @covers(aten.clamp.default)
 def _clamp(op: AtenCall) -> Step:
-    return _clipped(op, op["min"], op["max"])
+    return _clamp_to(op, op["min"], op["max"])
 
 
 @covers(aten.clamp_min.default)
 def _clamp_min(op: AtenCall) -> Step:
-    return _clipped(op, op["min"], None)
+    return _clamp_to(op, op["min"], None)
 
 
-def _clipped(op: AtenCall, least: Any, most: Any) -> Step:
+def _clamp_to(op: AtenCall, least: Any, most: Any) -> Step:
     if least == 0 and most in (6, None):
         return _elementwise(op, "relu" if most is None else "relu6")
     raise NotCovered(f"it clamps to {least} and {most}")

@@ -52,8 +52,8 @@ def _convolution(op: AtenCall) -> Step:
 
 @covers(aten.linear.default)
 def _linear(op: AtenCall) -> Step:
-    _at_least_two(op, "input")
-    return _product(op, op.value("input"), op.array("weight"), op.optional_array("bias"))
+    _need_batch(op, "input")
+    return _make_linear(op, op.value("input"), op.array("weight"), op.optional_array("bias"))
 
 
 @covers(aten.addmm.default)
@@ -65,7 +65,7 @@ def _addmm(op: AtenCall) -> Step:
         raise NotCovered("it adds a matrix")
     weight = op.array("mat2")
     bias = np.array(np.broadcast_to(bias, (weight.shape[1],)))
-    return _product(op, op.value("mat1"), np.ascontiguousarray(weight.T), bias)
+    return _make_linear(op, op.value("mat1"), np.ascontiguousarray(weight.T), bias)
 
 
 @covers(aten.mm.default, aten.matmul.default)
@@ -73,16 +73,16 @@ def _matmul(op: AtenCall) -> Step:
     right = "mat2" if "mat2" in op.given else "other"
     if not isinstance(op[right], Tensor) or op[right].ndim != 2:
         raise NotCovered("its right operand is not a constant matrix")
-    _at_least_two(op, "self")
-    return _product(op, op.value("self"), np.ascontiguousarray(op.array(right).T), None)
+    _need_batch(op, "self")
+    return _make_linear(op, op.value("self"), np.ascontiguousarray(op.array(right).T), None)
 
 
-def _at_least_two(op: AtenCall, name: str) -> None:
+def _need_batch(op: AtenCall, name: str) -> None:
     if len(op.shapes[op.value(name)]) < 2:
         raise NotCovered("its input has no batch dimension")
 
 
-def _product(op: AtenCall, source: str, weight: Floats, bias: Floats | None) -> Step:
+def _make_linear(op: AtenCall, source: str, weight: Floats, bias: Floats | None) -> Step:
     return Linear(name="", sources=(source,), target=op.target, weight=weight, bias=bias)
 
 
