@@ -1,4 +1,4 @@
-"""Sums, concatenation, softmax; arithmetic with one number per channel."""
+"""Sums, arithmetic with one constant per channel, concatenation, softmax."""
 
 from collections.abc import Callable
 from typing import Any
@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from ..operation import NotCovered, Operation
+from ..aten_call import AtenCall, NotCovered
 from ..program import Add, Concat, Softmax, Step
 from ..torch_call import Read
 from .layers import affine
@@ -14,9 +14,9 @@ from .table import aten, covers
 
 
 @covers(aten.add.Tensor)
-def _add(op: Operation) -> Step:
+def _add(op: AtenCall) -> Step:
     if op["alpha"] != 1:
-        raise NotCovered("it adds a multiple")
+        raise NotCovered("its alpha is not 1")
     if not isinstance(op["self"], Read) or not isinstance(op["other"], Read):
         return _with_constant(op, lambda constant: (1.0, constant), commutes=True)
     a, b = op.value("self"), op.value("other")
@@ -26,29 +26,29 @@ def _add(op: Operation) -> Step:
 
 
 @covers(aten.sub.Tensor)
-def _sub(op: Operation) -> Step:
+def _sub(op: AtenCall) -> Step:
     if op["alpha"] != 1:
-        raise NotCovered("it subtracts a multiple")
+        raise NotCovered("its alpha is not 1")
     return _with_constant(op, lambda constant: (1.0, -constant))
 
 
 @covers(aten.mul.Tensor)
-def _mul(op: Operation) -> Step:
+def _mul(op: AtenCall) -> Step:
     return _with_constant(op, lambda constant: (constant, 0.0), commutes=True)
 
 
 @covers(aten.div.Tensor)
-def _div(op: Operation) -> Step:
+def _div(op: AtenCall) -> Step:
     return _with_constant(op, lambda constant: (1.0 / constant, 0.0))
 
 
-def _with_constant(op: Operation, pair: Callable[[Any], tuple[Any, Any]], commutes: bool = False) -> Step:
-    """Translate arithmetic with one number per channel: a picture's normalisation, a scale that was learned."""
+def _with_constant(op: AtenCall, pair: Callable[[Any], tuple[Any, Any]], commutes: bool = False) -> Step:
+    """Translate arithmetic with one constant per channel, such as input normalisation or a learned scale."""
     source, constant = op["self"], op["other"]
     if commutes and isinstance(constant, Read):
         source, constant = constant, source
     if not isinstance(source, Read) or isinstance(constant, Read):
-        raise NotCovered("it combines two values")
+        raise NotCovered("both operands depend on the input")
     if op.shapes[source.name] != op.shape or len(op.shape) != 4:
         raise NotCovered("its constant is not one number per channel")
     numbers = torch.as_tensor(constant, dtype=torch.float64).detach().cpu().numpy()
@@ -62,18 +62,18 @@ def _with_constant(op: Operation, pair: Callable[[Any], tuple[Any, Any]], commut
 
 
 @covers(aten.cat.default)
-def _cat(op: Operation) -> Step:
+def _cat(op: AtenCall) -> Step:
     parts = op["tensors"]
     if not all(isinstance(part, Read) for part in parts):
-        raise NotCovered("one of its parts is a constant")
+        raise NotCovered("one of its inputs is a constant")
     if op["dim"] % len(op.shape) != 1 or len(op.shape) not in (2, 4):
-        raise NotCovered("it does not join channels")
+        raise NotCovered("it does not concatenate channels")
     if any(len(op.shapes[part.name]) != len(op.shape) for part in parts):
-        raise NotCovered("one of its parts is empty")
+        raise NotCovered("one of its inputs is empty")
     return Concat(name="", sources=tuple(part.name for part in parts), target=op.target)
 
 
 @covers(aten.softmax.int, aten._softmax.default)
-def _softmax(op: Operation) -> Step:
+def _softmax(op: AtenCall) -> Step:
     name = "self" if "self" in op.given else "input"
     return Softmax(name="", sources=(op.value(name),), target=op.target, axis=op["dim"] % len(op.shape))

@@ -1,16 +1,16 @@
-"""Maxima and means over windows."""
+"""Max, average, adaptive and global pooling."""
 
-from ..operation import NotCovered, Operation
+from ..aten_call import AtenCall, NotCovered
 from ..program import AdaptiveAverage, AveragePool, GlobalAverage, MaxPool, Step
 from ..torch_call import Read
 from .table import aten, covers
 
 
 @covers(aten.max_pool2d.default, aten.max_pool2d_with_indices.default)
-def _max_pool(op: Operation) -> Step:
+def _max_pool(op: AtenCall) -> Step:
     op.need_rank("self", 4)
     if op.item not in (None, 0):
-        raise NotCovered("it asks where the maxima are")
+        raise NotCovered("it returns indices")
     return MaxPool(
         name="",
         sources=(op.value("self"),),
@@ -24,10 +24,10 @@ def _max_pool(op: Operation) -> Step:
 
 
 @covers(aten.avg_pool2d.default)
-def _average_pool(op: Operation) -> Step:
+def _average_pool(op: AtenCall) -> Step:
     op.need_rank("self", 4)
     if op["divisor_override"] is not None:
-        raise NotCovered("it has a divisor of its own")
+        raise NotCovered("it overrides the divisor")
     return AveragePool(
         name="",
         sources=(op.value("self"),),
@@ -41,7 +41,7 @@ def _average_pool(op: Operation) -> Step:
 
 
 @covers(aten.adaptive_avg_pool2d.default)
-def _adaptive_average(op: Operation) -> Step | Read:
+def _adaptive_average(op: AtenCall) -> Step | Read:
     shape = op.need_rank("self", 4)
     if op.shape == shape:
         return Read(op.value("self"))
@@ -50,7 +50,7 @@ def _adaptive_average(op: Operation) -> Step | Read:
 
 
 @covers(aten.adaptive_max_pool2d.default)
-def _adaptive_max(op: Operation) -> Step:
+def _adaptive_max(op: AtenCall) -> Step:
     shape = op.need_rank("self", 4)
     if op.item not in (None, 0) or shape[2] % op.shape[2] or shape[3] % op.shape[3]:
         raise NotCovered("its windows have different sizes")
@@ -59,7 +59,7 @@ def _adaptive_max(op: Operation) -> Step:
 
 
 @covers(aten.mean.dim)
-def _mean(op: Operation) -> Step:
+def _mean(op: AtenCall) -> Step:
     op.need_rank("self", 4)
     if sorted(axis % 4 for axis in op["dim"] or ()) != [2, 3] or op["dtype"] is not None:
         raise NotCovered("it is not over height and width")

@@ -1,4 +1,4 @@
-"""Answers of two models compared."""
+"""Compare the outputs of two models."""
 
 from typing import Any
 
@@ -9,7 +9,7 @@ __all__ = ["assert_close"]
 
 
 def assert_close(got: Any, expected: Any, tolerance: float = 1e-4) -> None:
-    """Assert the same structure and, leaf by leaf, the same numbers to a part of the largest."""
+    """Assert the same structure and the same leaves, within `tolerance` of each leaf's largest value."""
     got, form = tree_flatten(got)
     expected, expected_form = tree_flatten(expected)
     assert form == expected_form

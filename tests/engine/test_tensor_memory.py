@@ -1,4 +1,4 @@
-"""Kernels write to addresses: what they get is float32 in memory, or the call is refused."""
+"""Kernels read and write addresses: they get float32 tensors in memory, or the call is refused."""
 
 import time
 
@@ -22,7 +22,7 @@ def net() -> nn.Module:
 X = torch.randn(1, 3, 20, 20)
 
 
-def test_the_default_type_of_torch_does_not_matter_while_kernels_are_measured():
+def test_torch_s_default_dtype_does_not_matter_while_kernels_are_measured():
     model = net()
     want = st3.engine.compile(model, X, tune=False)(X)
     torch.set_default_dtype(torch.float64)
@@ -34,8 +34,8 @@ def test_the_default_type_of_torch_does_not_matter_while_kernels_are_measured():
 
 
 REFUSAL = (
-    "a tensor of shape (1, 3, 20, 20) has no numbers in memory (it was freed, or stands in for one "
-    "while torch traces): a compiled model computes with real ones"
+    "a tensor of shape (1, 3, 20, 20) has no data in memory (it was freed, or it is a fake tensor of "
+    "torch's tracer): call a compiled model with real tensors"
 )
 
 
@@ -60,7 +60,7 @@ def functionalized(fast):
 
 @pytest.mark.filterwarnings("ignore:Accessing the data pointer of FakeTensor:UserWarning")
 @pytest.mark.parametrize("call", [freed, of_a_tracer, under_a_tracer, functionalized])
-def test_tensors_without_numbers_in_memory_are_refused(call):
+def test_tensors_without_data_are_refused(call):
     fast = st3.engine.compile(net(), X, tune=False)
     want = fast(X)
     with pytest.raises(ValueError) as fault:
@@ -69,7 +69,7 @@ def test_tensors_without_numbers_in_memory_are_refused(call):
     assert torch.equal(fast(X), want)
 
 
-def test_a_call_that_fails_waits_for_its_threads_which_have_the_memory_of_the_next_call(monkeypatch):
+def test_a_call_that_fails_waits_for_its_threads_since_they_use_the_memory_of_the_next_call(monkeypatch):
     x = torch.randn(8, 3, 150, 150)
     fast = st3.engine.compile(net(), x, threads=2, tune=False)
     want = fast(x)
@@ -79,7 +79,7 @@ def test_a_call_that_fails_waits_for_its_threads_which_have_the_memory_of_the_ne
     ended = []
 
     def fails(*inputs):
-        time.sleep(0.05)  # the other one has begun by now
+        time.sleep(0.05)  # until the other one has started
         raise KeyboardInterrupt
 
     def slow(*inputs, run=second.run):

@@ -1,8 +1,8 @@
-"""Functions of single numbers."""
+"""Activations."""
 
 from typing import Any
 
-from ..operation import NotCovered, Operation
+from ..aten_call import AtenCall, NotCovered
 from ..program import Activation, Elementwise, Step
 from .table import COVERED, Translate, aten, covers
 
@@ -17,7 +17,7 @@ ACTIVATIONS = {
 }
 
 
-def _elementwise(op: Operation, name: str) -> Step:
+def _elementwise(op: AtenCall, name: str) -> Step:
     return Elementwise(name="", sources=(op.value("self"),), target=op.target, activation=Activation(name))
 
 
@@ -29,26 +29,26 @@ COVERED.update({operator: _named(name) for operator, name in ACTIVATIONS.items()
 
 
 @covers(aten.gelu.default)
-def _gelu(op: Operation) -> Step:
+def _gelu(op: AtenCall) -> Step:
     return _elementwise(op, "gelu_tanh" if op["approximate"] == "tanh" else "gelu")
 
 
 @covers(aten.hardtanh.default)
-def _hardtanh(op: Operation) -> Step:
-    return _clipped(op, op["min_val"], op["max_val"])
+def _hardtanh(op: AtenCall) -> Step:
+    return _clamp_to(op, op["min_val"], op["max_val"])
 
 
 @covers(aten.clamp.default)
-def _clamp(op: Operation) -> Step:
-    return _clipped(op, op["min"], op["max"])
+def _clamp(op: AtenCall) -> Step:
+    return _clamp_to(op, op["min"], op["max"])
 
 
 @covers(aten.clamp_min.default)
-def _clamp_min(op: Operation) -> Step:
-    return _clipped(op, op["min"], None)
+def _clamp_min(op: AtenCall) -> Step:
+    return _clamp_to(op, op["min"], None)
 
 
-def _clipped(op: Operation, least: Any, most: Any) -> Step:
+def _clamp_to(op: AtenCall, least: Any, most: Any) -> Step:
     if least == 0 and most in (6, None):
         return _elementwise(op, "relu" if most is None else "relu6")
-    raise NotCovered(f"it clips to {least} and {most}")
+    raise NotCovered(f"it clamps to {least} and {most}")

@@ -5,22 +5,22 @@ from typing import Any
 import numpy as np
 from torch import Tensor
 
-from ..operation import NotCovered, Operation
-from ..padding import Sides, same_padding, symmetric
+from ..aten_call import AtenCall, NotCovered
+from ..padding import Sides, make_symmetric, same_padding
 from ..program import Affine, Conv, Floats, Linear, Step
 from .table import aten, covers
 
 
 @covers(aten.conv2d.default, aten.conv2d.padding)
-def _conv2d(op: Operation) -> Step:
+def _conv2d(op: AtenCall) -> Step:
     return _conv(op)
 
 
-def _conv(op: Operation) -> Step:
+def _conv(op: AtenCall) -> Step:
     op.need_rank("input", 4)
     weight, dilation = op.array("weight"), op.pair("dilation")
     sides = _sides(op["padding"], weight, dilation)
-    weight, padding, dilation = symmetric(weight, sides, dilation)
+    weight, padding, dilation = make_symmetric(weight, sides, dilation)
     return Conv(
         name="",
         sources=(op.value("input"),),
@@ -44,20 +44,20 @@ def _sides(padding: Any, weight: Floats, dilation: tuple[int, int]) -> Sides:
 
 
 @covers(aten.convolution.default)
-def _convolution(op: Operation) -> Step:
+def _convolution(op: AtenCall) -> Step:
     if op["transposed"] or len(op.shape) != 4:
-        raise NotCovered("it is transposed or not over pictures")
+        raise NotCovered("it is transposed or not two-dimensional")
     return _conv(op)
 
 
 @covers(aten.linear.default)
-def _linear(op: Operation) -> Step:
-    _at_least_two(op, "input")
-    return _product(op, op.value("input"), op.array("weight"), op.optional_array("bias"))
+def _linear(op: AtenCall) -> Step:
+    _need_batch(op, "input")
+    return _make_linear(op, op.value("input"), op.array("weight"), op.optional_array("bias"))
 
 
 @covers(aten.addmm.default)
-def _addmm(op: Operation) -> Step:
+def _addmm(op: AtenCall) -> Step:
     if op["beta"] != 1 or op["alpha"] != 1:
         raise NotCovered("its product is scaled")
     bias = op.array("self")
@@ -65,31 +65,31 @@ def _addmm(op: Operation) -> Step:
         raise NotCovered("it adds a matrix")
     weight = op.array("mat2")
     bias = np.array(np.broadcast_to(bias, (weight.shape[1],)))
-    return _product(op, op.value("mat1"), np.ascontiguousarray(weight.T), bias)
+    return _make_linear(op, op.value("mat1"), np.ascontiguousarray(weight.T), bias)
 
 
 @covers(aten.mm.default, aten.matmul.default)
-def _matmul(op: Operation) -> Step:
+def _matmul(op: AtenCall) -> Step:
     right = "mat2" if "mat2" in op.given else "other"
     if not isinstance(op[right], Tensor) or op[right].ndim != 2:
-        raise NotCovered("it multiplies two values")
-    _at_least_two(op, "self")
-    return _product(op, op.value("self"), np.ascontiguousarray(op.array(right).T), None)
+        raise NotCovered("its right operand is not a constant matrix")
+    _need_batch(op, "self")
+    return _make_linear(op, op.value("self"), np.ascontiguousarray(op.array(right).T), None)
 
 
-def _at_least_two(op: Operation, name: str) -> None:
+def _need_batch(op: AtenCall, name: str) -> None:
     if len(op.shapes[op.value(name)]) < 2:
-        raise NotCovered("it works on a single row without a batch")
+        raise NotCovered("its input has no batch dimension")
 
 
-def _product(op: Operation, source: str, weight: Floats, bias: Floats | None) -> Step:
+def _make_linear(op: AtenCall, source: str, weight: Floats, bias: Floats | None) -> Step:
     return Linear(name="", sources=(source,), target=op.target, weight=weight, bias=bias)
 
 
 @covers(aten.batch_norm.default, aten._native_batch_norm_legit_no_training.default)
-def _batch_norm(op: Operation) -> Step:
+def _batch_norm(op: AtenCall) -> Step:
     if op.given.get("training") or op["running_mean"] is None or op.item not in (None, 0):
-        raise NotCovered("it takes its statistics from the batch")
+        raise NotCovered("it uses batch statistics")
     if len(op.shapes[op.value("input")]) < 2:
         raise NotCovered("it has no channels")
     mean, variance = op.array("running_mean").astype(np.float64), op.array("running_var").astype(np.float64)
@@ -99,7 +99,7 @@ def _batch_norm(op: Operation) -> Step:
     return affine(op, op.value("input"), scale, shift)
 
 
-def affine(op: Operation, source: str, scale: Any, shift: Any) -> Step:
+def affine(op: AtenCall, source: str, scale: Any, shift: Any) -> Step:
     channels = op.shape[1]
     both = (np.array(np.broadcast_to(a, (channels,)), np.float32, order="C") for a in (scale, shift))
     new_scale, new_shift = both

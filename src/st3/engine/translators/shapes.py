@@ -1,11 +1,11 @@
-"""Operations that leave all numbers as they are: shapes, copies, dropout."""
+"""Operators that compute nothing: reshapes, copies, views, dropout."""
 
-from ..operation import NotCovered, Operation
+from ..aten_call import AtenCall, NotCovered
 from ..program import Reshape, Step
 from ..torch_call import Read
 from .table import aten, covers
 
-# The same numbers in the same order.
+# The same elements in the same order.
 RESHAPES = {
     aten.view.default,
     aten.reshape.default,
@@ -26,7 +26,7 @@ COPIES = {
     aten.to.dtype,
     aten._to_copy.default,
 }
-# The same numbers in another order, or some of them: torch makes them without touching a number.
+# Some elements, or all in another order: torch returns a view without copying.
 VIEWS = {
     aten.chunk.default,
     aten.expand.default,
@@ -42,19 +42,19 @@ VIEWS = {
 
 
 @covers(*RESHAPES)
-def _reshape(op: Operation) -> Step | Read:
+def _reshape(op: AtenCall) -> Step | Read:
     if op.shape == op.shapes[op.value("self")]:
         return Read(op.value("self"))
     return Reshape(name="", sources=(op.value("self"),), target=op.target)
 
 
 @covers(*COPIES)
-def _identity(op: Operation) -> Read:
+def _identity(op: AtenCall) -> Read:
     return Read(op.value("self"))
 
 
 @covers(aten.dropout.default, aten.feature_dropout.default, aten.alpha_dropout.default)
-def _dropout(op: Operation) -> Read:
+def _dropout(op: AtenCall) -> Read:
     if op["train"] and op["p"] > 0:
         raise NotCovered("it is active in eval mode")
     return Read(op.value("input"))

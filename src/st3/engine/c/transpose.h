@@ -1,22 +1,22 @@
-// Rows of a matrix to lanes and back: square blocks of LANES vectors, transposed in registers.
-#ifndef ST3_TURN_H
-#define ST3_TURN_H
+// Converts rows of a matrix to lanes and back: LANES vectors at a time, transposed in registers.
+#ifndef ST3_TRANSPOSE_H
+#define ST3_TRANSPOSE_H
 
 #include "lanes.h"
 #include "plan.h"
 
 #if defined(__clang__)
-ALWAYS vec merge(vec a, vec b, ivec index) {
+INLINE vec shuffle_pair(vec a, vec b, ivec index) {
     vec v;
     for (int l = 0; l < LANES; l++) v[l] = index[l] < LANES ? a[index[l]] : b[index[l] - LANES];
     return v;
 }
 #else
-ALWAYS vec merge(vec a, vec b, ivec index) { return __builtin_shuffle(a, b, index); }
+INLINE vec shuffle_pair(vec a, vec b, ivec index) { return __builtin_shuffle(a, b, index); }
 #endif
 
-// Swap, for each pair of vectors `apart` from one another, the lanes that are `apart` from one another.
-ALWAYS void swap_lanes(vec v[LANES], const int apart) {
+// For each pair of vectors `apart` from each other, swap the lanes that are `apart` from each other.
+INLINE void swap_lanes(vec v[LANES], const int apart) {
     ivec lower, upper;
     for (int l = 0; l < LANES; l++) {
         lower[l] = l & apart ? LANES + l - apart : l;
@@ -25,12 +25,12 @@ ALWAYS void swap_lanes(vec v[LANES], const int apart) {
     _Pragma("GCC unroll 16") for (int i = 0; i < LANES; i++) {
         if (i & apart) continue;
         vec a = v[i], b = v[i + apart];
-        v[i] = merge(a, b, lower);
-        v[i + apart] = merge(a, b, upper);
+        v[i] = shuffle_pair(a, b, lower);
+        v[i + apart] = shuffle_pair(a, b, upper);
     }
 }
 
-ALWAYS void transpose(vec v[LANES]) {
+INLINE void transpose(vec v[LANES]) {
     swap_lanes(v, 1);
     swap_lanes(v, 2);
 #if LANES > 4
@@ -42,10 +42,10 @@ ALWAYS void transpose(vec v[LANES]) {
 }
 
 // Tasks: LANES columns of the matrix each.
-static void run_turn(const void* arguments, int32_t task, const Place* place) {
-    const Turn* t = arguments;
-    const float* in = t->in_slot < 0 ? t->in : place->slots[t->in_slot];
-    float* out = t->out_slot < 0 ? t->out : place->slots[t->out_slot];
+static void run_transpose(const void* arguments, int32_t task, const Context* context) {
+    const Transpose* t = arguments;
+    const float* in = t->in_slot < 0 ? t->in : context->slots[t->in_slot];
+    float* out = t->out_slot < 0 ? t->out : context->slots[t->out_slot];
     int32_t first = task * LANES, count = t->columns - first < LANES ? t->columns - first : LANES;
     for (int32_t x = 0; x < t->width; x++) {
         vec v[LANES];
@@ -57,7 +57,7 @@ static void run_turn(const void* arguments, int32_t task, const Place* place) {
                 int64_t row = (int64_t)l * t->width + x;
                 if (row >= t->rows) break;
                 float* to = out + row * t->columns + first;
-                if (count == LANES) store_loose(to, v[l]);
+                if (count == LANES) store_unaligned(to, v[l]);
                 else memcpy(to, &v[l], count * 4);
             }
         } else {
@@ -66,7 +66,7 @@ static void run_turn(const void* arguments, int32_t task, const Place* place) {
                 const float* from = in + row * t->columns + first;
                 v[l] = (vec){0};
                 if (row >= t->rows) continue;
-                if (count == LANES) v[l] = load_loose(from);
+                if (count == LANES) v[l] = load_unaligned(from);
                 else memcpy(&v[l], from, count * 4);
             }
             transpose(v);

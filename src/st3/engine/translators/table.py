@@ -1,11 +1,11 @@
-"""The operators of torch that have a step of their own, each with the function that translates it."""
+"""The table of aten operators and their translators."""
 
 from collections.abc import Callable
 from typing import Any
 
 import torch
 
-from ..operation import Operation
+from ..aten_call import AtenCall
 from ..program import Step
 from ..torch_call import Read
 
@@ -13,15 +13,15 @@ __all__ = ["COVERED", "Translate", "aten", "covers"]
 
 aten = torch.ops.aten
 
-Translate = Callable[[Operation], Step | Read]
+Translate = Callable[[AtenCall], Step | Read]
 COVERED: dict[Any, Translate] = {}
 
 
 def covers(*operators: Any) -> Callable[[Translate], Translate]:
-    """Return a decorator that files its function under these operators."""
+    """Return a decorator that registers a function as the translator of these operators."""
 
-    def file(translate: Translate) -> Translate:
+    def register(translate: Translate) -> Translate:
         COVERED.update(dict.fromkeys(operators, translate))
         return translate
 
-    return file
+    return register

@@ -1,4 +1,4 @@
-"""Two steps as one: every way to compute them agrees with torch."""
+"""Two steps as one operation: every alternative agrees with torch."""
 
 from unittest.mock import patch
 
@@ -10,7 +10,7 @@ from tests.engine.test_runtime import activations, isas, program, sparse
 from torch import nn
 
 import st3
-from st3.engine import chain, guesses, native
+from st3.engine import chain, cost_model, native
 from st3.engine.chain import Chain
 from st3.engine.execution import Execution
 from st3.engine.lowering import convolutions
@@ -20,7 +20,7 @@ from st3.engine.tilewise import Tilewise
 
 pytestmark = pytest.mark.skipif(not native.is_built(), reason="the kernels are not built")
 
-WAYS = 14  # tried of each pair
+ALTERNATIVES = 14  # tried for each pair
 
 
 def conv(source: str, target: str, weight, act: Activation | None, step: int = 1, groups: int = 1) -> Conv:
@@ -33,7 +33,7 @@ def conv(source: str, target: str, weight, act: Activation | None, step: int = 1
 
 @st.composite
 def pairs(draw: st.DrawFn) -> Program:
-    """A convolution, and a step that may be joined with it."""
+    """A convolution, and a step that may be fused with it."""
     channels = draw(st.integers(1, 20))
     outputs = draw(st.sampled_from([1, 3, 7, 8, 9, 13, 16, 17, 24, 33, 40]))
     size, density = draw(st.sampled_from([1, 1, 3])), draw(st.sampled_from([0.05, 0.3, 0.55, 1.0]))
@@ -73,27 +73,27 @@ def readers(draw: st.DrawFn, outputs: int) -> Step:
     made=pairs(), isa=isas, threads=st.sampled_from([1, 2]), inputs=st.sampled_from([64, 700, 28 * 1024]),
     middle=st.sampled_from([1, 20_000, 1 << 20]), seed=st.integers(0, 99),
 )  # fmt: skip
-def test_every_way_to_compute_two_steps_agrees_with_torch(made, isa, threads, inputs, middle, seed):
+def test_every_alternative_for_two_steps_agrees_with_torch(made, isa, threads, inputs, middle, seed):
     with (
-        patch.object(guesses, "INPUTS", inputs),
-        patch.object(chain, "MIDDLE", middle),
-        patch.object(convolutions, "FRONT", -1),
+        patch.object(cost_model, "INPUT_BYTES", inputs),
+        patch.object(chain, "MIDDLE_BYTES", middle),
+        patch.object(convolutions, "LARGE_VALUE_BYTES", -1),
     ):
         execution = Execution(made, threads, isa=isa)
         x = torch.randn(made.shapes["x"], generator=torch.Generator().manual_seed(seed))
         want = interpret(made, x)[0]
-        joined = [n for n, op in enumerate(execution.operations) if isinstance(op.tune, Chain | Tilewise)]
-        for number in joined:
-            ways = execution.alternatives[number]
-            for way in ways[:: -(-len(ways) // WAYS)]:
-                execution.structures[number] = execution.steps(way.make(execution.binding()))
-                execution.segments = execution.cut()
+        fused = [n for n, op in enumerate(execution.operations) if isinstance(op.tune, Chain | Tilewise)]
+        for number in fused:
+            some = execution.alternatives[number]
+            for each in some[:: -(-len(some) // ALTERNATIVES)]:
+                execution.structures[number] = execution.steps(each.make(execution.binding()))
+                execution.segments = execution.build_segments()
                 execution.arena.memory.fill_(float("nan"))  # nothing is read before it is written
-                torch.testing.assert_close(execution.run(x)[0], want, rtol=1e-3, atol=1e-3, msg=way.label)
+                torch.testing.assert_close(execution.run(x)[0], want, rtol=1e-3, atol=1e-3, msg=each.label)
 
 
 @pytest.mark.parametrize(("channels", "side"), [(24, 224), (10, 256)])
-def test_a_dense_convolution_before_a_pool_whose_planes_are_large(channels, side):
+def test_a_dense_convolution_with_large_planes_before_a_pool(channels, side):
     model = nn.Sequential(nn.Conv2d(3, channels, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2)).eval()
     x = torch.randn(1, 3, side, side)
     fast = st3.engine.compile(model, x, threads=1, tune=False)

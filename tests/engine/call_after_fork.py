@@ -1,6 +1,6 @@
-"""Compile a model, call it, fork, call it in the child and again in the parent: python forked.py SIZE BATCH THREADS.
+"""Compile a model, call it, fork, call it in child and parent: python call_after_fork.py MODEL BATCH THREADS.
 
-A process of its own, run by test_forks.py with OMP_NUM_THREADS=1: torch's own threads do not survive a fork.
+A separate program, run by test_forks.py with OMP_NUM_THREADS=1, since torch's own threads do not survive a fork.
 """
 
 import os
@@ -34,13 +34,13 @@ def main(name: str, batch: int, threads: int) -> None:
     if child == 0:
         right = False
         try:
-            signal.alarm(60)  # a thread that is waited for in vain
+            signal.alarm(60)  # in case it waits for a thread that does not exist
             right = torch.equal(fast(x), want)
         finally:
             os._exit(0 if right else 1)
-    assert os.waitpid(child, 0)[1] == 0, "the child's answer is wrong, or never came"
-    assert torch.equal(fast(x), want), "the parent's answer is wrong after the fork"
-    print("the same answer in both processes")
+    assert os.waitpid(child, 0)[1] == 0, "the child's output is wrong or it hung"
+    assert torch.equal(fast(x), want), "the parent's output is wrong after the fork"
+    print("the same output in both processes")
 
 
 if __name__ == "__main__":

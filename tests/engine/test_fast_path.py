@@ -1,10 +1,10 @@
-"""The usual call goes straight to the kernels; whatever else may come is answered and refused as ever."""
+"""The usual call takes the fast path; all other calls work or are refused as without it."""
 
 from threading import Thread
 
 import pytest
 import torch
-from tests.engine.answers import assert_close
+from tests.engine.outputs import assert_close
 from torch import nn
 
 import st3
@@ -40,7 +40,7 @@ class Same(Pair):
         return scores, scores
 
 
-class Passed(Pair):
+class PassesInput(Pair):
     def forward(self, x):
         return self.head(self.body(x)), x.flatten(1)
 
@@ -48,11 +48,11 @@ class Passed(Pair):
 MODELS = {
     "classifier": lambda: nn.Sequential(*features(), nn.Linear(8, 5)),
     "pictures": lambda: nn.Conv2d(3, 4, 3),
-    "answer in the arena": lambda: nn.Sequential(*features()),
-    "answer that is read": Pair,
-    "answers that are the same": Same,
-    "an answer that is an argument": Passed,
-    "answers that are the same, and an argument": Twice,
+    "output in the arena": lambda: nn.Sequential(*features()),
+    "output that is read": Pair,
+    "the same output twice": Same,
+    "an output that is an input": PassesInput,
+    "the same output twice, and an input": Twice,
 }
 
 
@@ -61,15 +61,15 @@ def compiled(model: nn.Module, *args, threads=1):
 
 
 @needs_kernels
-@pytest.mark.parametrize("name", ["classifier", "pictures", "answer in the arena", "answer that is read"])
-def test_networks_of_kernels_alone_are_called_directly(name):
+@pytest.mark.parametrize("name", ["classifier", "pictures", "output in the arena", "output that is read"])
+def test_networks_without_torch_steps_have_a_fast_path(name):
     fast = compiled(MODELS[name]())
-    assert fast._last.fits((X,))
+    assert fast._last.fits_fast_path((X,))
 
 
 @pytest.mark.parametrize("name", MODELS)
 @pytest.mark.parametrize("threads", [1, 2])
-def test_a_direct_call_answers_as_the_model(name, threads):
+def test_the_fast_path_computes_the_same(name, threads):
     model = MODELS[name]().eval()
     fast = compiled(model, threads=threads)
     for x in (torch.randn(1, 3, 8, 8), torch.randn(1, 3, 8, 8)):
@@ -77,7 +77,7 @@ def test_a_direct_call_answers_as_the_model(name, threads):
 
 
 @pytest.mark.parametrize("name", MODELS)
-def test_answers_share_no_memory(name):
+def test_outputs_share_no_memory(name):
     model = MODELS[name]().eval()
     fast, x = compiled(model), X.clone()
     first, second = (torch.utils._pytree.tree_leaves(fast(x)) for _ in range(2))
@@ -94,14 +94,14 @@ def test_answers_share_no_memory(name):
         lambda: X.clone().requires_grad_(),
         lambda: nn.Parameter(X.clone()),
         lambda: X[:, :, :1].expand(1, 3, 8, 8),
-        lambda: torch._neg_view(X),  # what the imaginary part of a conjugate is
+        lambda: torch._neg_view(X),  # like the imaginary part of a conjugate
         lambda: torch.cat([X, X])[1:],
         lambda: torch.randn(2, 3, 8, 8),
         lambda: torch.randn(1, 3, 5, 9),
     ],
     ids=[
         "channels last",
-        "turned",
+        "transposed",
         "strided",
         "gradients",
         "parameter",
@@ -112,7 +112,7 @@ def test_answers_share_no_memory(name):
         "size",
     ],
 )
-def test_every_other_tensor_is_answered_too(given):
+def test_every_other_tensor_works_too(given):
     model = MODELS["classifier"]().eval()
     fast = compiled(model)
     for x in (X, given(), X):
@@ -122,10 +122,10 @@ def test_every_other_tensor_is_answered_too(given):
 
 
 @pytest.mark.parametrize("batch", [1, 48])
-@pytest.mark.parametrize("is_turned", [False, True])
-def test_torch_s_default_type_and_device_do_not_matter(batch, is_turned):
+@pytest.mark.parametrize("is_transposed", [False, True])
+def test_torch_s_default_dtype_and_device_do_not_matter(batch, is_transposed):
     model, x = MODELS["pictures"]().eval(), torch.randn(batch, 3, 64, 64)
-    x = x.transpose(2, 3) if is_turned else x
+    x = x.transpose(2, 3) if is_transposed else x
     fast = compiled(model, x)
     want = model(x)
     with torch.device("meta"):
@@ -142,7 +142,7 @@ def test_torch_s_default_type_and_device_do_not_matter(batch, is_turned):
     assert "Conv" in report
 
 
-def test_a_model_compiled_in_inference_mode_is_called_outside_of_it():
+def test_a_model_compiled_in_inference_mode_can_be_called_outside_it():
     class Partly(nn.Sequential):
         def forward(self, x):
             return self[1](torch.cumsum(self[0](x), 1))  # torch computes the sums
@@ -153,7 +153,7 @@ def test_a_model_compiled_in_inference_mode_is_called_outside_of_it():
     assert_close(fast(x), model(x))
 
 
-def test_the_bits_of_another_type_are_no_input():
+def test_float32_is_not_taken_for_the_bits_of_another_type():
     class Ignores(nn.Module):
         def __init__(self) -> None:
             super().__init__()
@@ -168,11 +168,11 @@ def test_the_bits_of_another_type_are_no_input():
     with pytest.raises(
         ValueError, match=r"^input 1 is torch.float32; the model was compiled for torch.int64$"
     ):
-        fast(x, torch.zeros(8))  # as many floats as four ids have bytes for
+        fast(x, torch.zeros(8))  # as many bytes as the four ids
 
 
 @pytest.mark.parametrize(
-    ("args", "said"),
+    ("args", "message"),
     [
         ((X.double(),), "the input is torch.float64; the model was compiled for torch.float32"),
         ((X[0],), "the input has 3 dimensions, 3x8x8; the model was compiled for 4, 1x3x8x8"),
@@ -183,15 +183,15 @@ def test_the_bits_of_another_type_are_no_input():
         ((), "Sequential was compiled for arguments of the form (...), got ()"),
     ],
 )
-def test_what_does_not_fit_is_refused_after_a_direct_call(args, said):
+def test_bad_input_is_refused_after_a_fast_call(args, message):
     fast = compiled(MODELS["classifier"]())
     fast(X)
     with pytest.raises(ValueError) as caught:
         fast(*args)
-    assert str(caught.value) == said
+    assert str(caught.value) == message
 
 
-def test_direct_calls_from_several_threads_wait_for_each_other():
+def test_fast_calls_from_several_threads_wait_for_each_other():
     model = MODELS["classifier"]().eval()
     fast = compiled(model)
     wrong = []
