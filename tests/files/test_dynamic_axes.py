@@ -127,11 +127,6 @@ def test_positional_inputs_have_the_names_of_forwards_arguments(tmp_path):
     assert "any size of time and batch" in str(made)
 
 
-class Collecting(nn.Module):
-    def forward(self, x, **others):
-        return x * others["y"]
-
-
 @pytest.mark.parametrize(
     ("dynamic", "message"),
     [
@@ -161,12 +156,30 @@ def test_axes_that_do_not_fit_the_example_are_refused(dynamic, message, tmp_path
     assert str(error.value) == message
 
 
-def test_arguments_that_forward_collects_need_fixed_shapes_and_the_error_says_so(tmp_path):
-    inputs = {"x": torch.randn(2, 3), "y": torch.randn(2, 3)}
+class Keywords(nn.Module):
+    def forward(self, x, **others):
+        return x * others["y"]
+
+
+class Positions(nn.Module):
+    def forward(self, x, *others):
+        return x * others[0]
+
+
+@pytest.mark.parametrize(
+    ("model", "inputs", "collects"),
+    [
+        (Keywords(), {"x": torch.randn(2, 3), "y": torch.randn(2, 3)}, "**others"),
+        (Positions(), (torch.randn(2, 3), torch.randn(2, 3)), "*others"),
+    ],
+)
+def test_arguments_that_forward_collects_need_fixed_shapes_and_the_error_says_so(
+    model, inputs, collects, tmp_path
+):
     with pytest.raises(st3.ExportError) as error:
-        st3.export_program(Collecting(), inputs, tmp_path / "m")
+        st3.export_program(model, inputs, tmp_path / "m")
     assert str(error.value) == (
-        "torch.export allows no dynamic axes if forward collects arguments in others: give only arguments that forward "
-        "names, or say dynamic={} to fix all shapes"
+        f"torch.export allows no dynamic axes if forward collects arguments in {collects}: give only arguments that "
+        "forward names, or say dynamic={} to fix all shapes"
     )
-    assert st3.export_program(Collecting(), inputs, tmp_path / "m", dynamic={}).difference < 1e-4
+    assert st3.export_program(model, inputs, tmp_path / "m", dynamic={}).difference < 1e-4

@@ -14,7 +14,7 @@ __all__ = ["Axes", "ExportError", "Inputs", "bind", "choose_axes", "other_sizes"
 
 Axes = Mapping[str, Mapping[int, Any]]  # argument -> axis -> its name, or a torch.export.Dim
 
-VARIADIC = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+STARS: dict[Any, str] = {inspect.Parameter.VAR_POSITIONAL: "*", inspect.Parameter.VAR_KEYWORD: "**"}
 
 
 class ExportError(RuntimeError):
@@ -27,7 +27,7 @@ class Inputs:
 
     arguments: dict[str, Any]  # by the names that forward gives them
     are_keywords: bool
-    variadic: tuple[str, ...] = ()  # *args or **kwargs of forward that take some of them
+    variadic: tuple[str, ...] = ()  # *args and **kwargs of forward that collect some of them
 
     @property
     def args(self) -> tuple[Any, ...]:
@@ -63,16 +63,16 @@ def bind(model: nn.Module, example: Any) -> Inputs:
         bound = signature.bind(*args, **kwargs).arguments
     except TypeError as error:
         raise ExportError(f"{type(model).__name__} cannot be called with example_input: {error}") from None
-    variadic = [name for name in bound if signature.parameters[name].kind in VARIADIC]
-    if not are_keywords:
-        names = [name for name in bound if name not in variadic]
-        names += [f"{variadic[0]}_{number}" for number in range(len(args) - len(names))] if variadic else []
-        inputs = Inputs(dict(zip(names, args, strict=True)), False, tuple(variadic))
+    stars = {name: STARS.get(signature.parameters[name].kind, "") for name in bound}
+    if are_keywords:
+        # torch.export expects the order of forward
+        arguments = {name: kwargs[name] for name in bound if name in kwargs} | kwargs
     else:
-        ordered = {
-            name: kwargs[name] for name in bound if name in kwargs
-        }  # torch.export expects forward's order
-        inputs = Inputs(ordered | kwargs, True, tuple(variadic))
+        names = [name for name in bound if not stars[name]]
+        names += [f"argument {number}" for number in range(len(names), len(args))]
+        arguments = dict(zip(names, args, strict=True))
+    variadic = tuple(f"{stars[name]}{name}" for name in bound if stars[name])
+    inputs = Inputs(arguments, are_keywords, variadic)
     if not inputs.tensors:
         raise ValueError("example_input must hold at least one tensor")
     return inputs
