@@ -104,7 +104,9 @@ def test_a_file_of_something_else_is_refused(st3, tmp_path):
         st3("info", "c.pt").stderr == "error: c.pt holds a dict, but no state_dict: a name for every tensor\n"
     )
     (tmp_path / "bad.safetensors").write_bytes(b"\0" * 40)
-    assert "bad.safetensors is no safetensors file, or a damaged one" in st3("info", "bad.safetensors").stderr
+    assert (
+        "bad.safetensors is not a safetensors file, or it is damaged" in st3("info", "bad.safetensors").stderr
+    )
 
 
 @pytest.mark.parametrize("shape", ["32", "3x32", "3x32x0", "axbxc"])
@@ -198,7 +200,7 @@ def test_what_torch_says_of_a_pickle_is_passed_on_without_its_advice(st3, tmp_pa
 def test_weights_of_another_network_are_told_in_a_few_names(st3, finished):
     assert st3("info", finished, "--model", "resnet20").stderr.partition("'resnet20': ")[2] == (
         "missing: layer1.0.conv1.weight, layer1.0.bn1.weight, layer1.0.bn1.bias and 117 more; "
-        "not of the model: bn2.bias, bn2.num_batches_tracked, bn2.running_mean and 9 more; "
-        "of another shape: conv1.weight (32x1x3x3, not 16x1x3x3), bn1.weight (32, not 16), bn1.bias (32, not 16) "
+        "unexpected: bn2.bias, bn2.num_batches_tracked, bn2.running_mean and 9 more; "
+        "wrong shape: conv1.weight (32x1x3x3, not 16x1x3x3), bn1.weight (32, not 16), bn1.bias (32, not 16) "
         "and 3 more\n"
     )

@@ -3,13 +3,13 @@
 Listing the 1.3 million files of ImageNet takes minutes on a slow disk; looking at the times of 2,000 folders does not.
 """
 
-import contextlib
 import hashlib
 import json
 import os
 from pathlib import Path
 from typing import Any
 
+from ..atomic import write_text
 from .errors import DataError
 from .places import cache_folder
 
@@ -84,13 +84,9 @@ def _load(place: Path, times: dict[str, dict[str, int]]) -> dict[str, Listing] |
 
 
 def _save(place: Path, text: str) -> bool:
-    scratch = place.with_name(f"{place.name}.{os.getpid()}.part")
     try:
         place.parent.mkdir(parents=True, exist_ok=True)
-        scratch.write_text(text, encoding="utf-8")
-        scratch.replace(place)
+        write_text(place, text)
     except OSError:
-        with contextlib.suppress(OSError):
-            scratch.unlink(missing_ok=True)
         return False
     return True

@@ -7,10 +7,10 @@ import contextlib
 import json
 import os
 import platform
-import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
+from ..atomic import write_text
 from .config import Alternative
 
 VERSION = 4  # of the kernels: older measurements are void
@@ -55,10 +55,8 @@ class Tuner:
         with contextlib.suppress(OSError):
             self.file.parent.mkdir(parents=True, exist_ok=True)
             known = {**read_cache(self.file), **self.known}  # another process may have added entries
-            handle, temporary = tempfile.mkstemp(dir=self.file.parent, prefix=".tuning-")
-            with os.fdopen(handle, "w", encoding="utf-8") as stream:
-                json.dump({"version": VERSION, "fastest": known}, stream, indent=0, sort_keys=True)
-            os.replace(temporary, self.file)
+            content = {"version": VERSION, "fastest": known}
+            write_text(self.file, json.dumps(content, indent=0, sort_keys=True))
         self.changed = False
 
 

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..files.whole import write_whole
+from ..atomic import write_file
 from .results import Run
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ def plot_runs(runs: Sequence[str | os.PathLike[str]], destination: str | os.Path
         raise ValueError("nothing to draw: give at least one run's folder")
     figure = _draw([Run.open(run) for run in runs])
     path.parent.mkdir(parents=True, exist_ok=True)
-    write_whole(path, lambda file: figure.savefig(file, format=kind[1:], dpi=150))
+    write_file(path, lambda file: figure.savefig(file, format=kind[1:], dpi=150))
     return path
 
 

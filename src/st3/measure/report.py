@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ..atomic import write_file, write_text
 from .macs import CONVENTION
 from .text import report_text
 
@@ -137,20 +138,16 @@ class Report:
         """Write the report as .txt, .json, .png, .svg or .pdf; the file appears only once it is complete."""
         path = Path(path)
         kind = path.suffix.lower()
-        scratch = path.with_name(f".{path.name}.{os.getpid()}.part")
-        try:
-            if kind == ".txt":
-                scratch.write_text(f"{self}\n", encoding="utf-8")
-            elif kind == ".json":
-                scratch.write_text(json.dumps(self.to_dict(), indent=2) + "\n", encoding="utf-8")
-            elif kind in PICTURES:
-                self.figure().savefig(scratch, format=kind[1:], dpi=150)
-            else:
-                known = ", ".join((".txt", ".json", *PICTURES))
-                raise ValueError(f"cannot save a report as {path.name!r}: the name must end in {known}")
-            scratch.replace(path)
-        finally:
-            scratch.unlink(missing_ok=True)
+        if kind == ".txt":
+            write_text(path, f"{self}\n")
+        elif kind == ".json":
+            write_text(path, json.dumps(self.to_dict(), indent=2) + "\n")
+        elif kind in PICTURES:
+            figure = self.figure()
+            write_file(path, lambda file: figure.savefig(file, format=kind[1:], dpi=150))
+        else:
+            known = ", ".join((".txt", ".json", *PICTURES))
+            raise ValueError(f"cannot save a report as {path.name!r}: the name must end in {known}")
 
 
 def _finite(number: float | None) -> float | None:

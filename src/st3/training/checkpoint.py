@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from ..files.whole import write_whole
+from ..atomic import write_file
 
 __all__ = ["CheckpointFolder"]
 
@@ -28,7 +28,7 @@ class CheckpointFolder:
         """Write `state` as the checkpoint of that step, then remove the oldest beyond `keep`."""
         self.path.mkdir(parents=True, exist_ok=True)
         path = self.path / f"step-{step:09d}.pt"
-        write_whole(path, lambda file: torch.save(state, file))
+        write_file(path, lambda file: torch.save(state, file))
         for old in self.files()[self.keep :]:
             old.unlink()
         for leftover in self.path.glob(".*.part"):

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from ..files.whole import write_text
+from ..atomic import write_text
 from .listener import Listener
 
 __all__ = ["Records", "write_json"]

@@ -9,7 +9,7 @@ from typing import Any
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
-from ...files.whole import write_text
+from ...atomic import write_text
 from ..results import Run
 from .content import headline, key_figures, spec_rows, standing, version_rows
 from .curves import curves
