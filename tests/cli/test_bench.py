@@ -46,7 +46,7 @@ def test_the_model_of_a_run_is_timed_with_its_own_weights(st3, finished):
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["resnet21"], "error: there is no file or run resnet21; did you mean the network 'resnet20'?"),
+        (["resnet21"], "error: there is no file, run or network resnet21; did you mean 'resnet20'?"),
         (["nothing.pt"], "error: there is no file or run nothing.pt"),
         (["digits_cnn", "--sparsity", 90], "error: sparsity must be at least 0 and below 1, got 90"),
         (

@@ -87,9 +87,9 @@ def test_the_options_of_the_data_are_those_of_the_run(st3, tmp_path, monkeypatch
     seen = []
     make = DATASETS["digits"]
 
-    def watched(directory=None, *, download=False, augment=True):
+    def watched(*, augment=True):
         seen.append(augment)
-        return make(directory, download=download, augment=augment)
+        return make(augment=augment)
 
     monkeypatch.setitem(DATASETS._things, "digits", watched)
     words = ("--epochs", 1, "--no-dense-twin", "--set", "data.options.augment=false", "--run", "a", "--quiet")

@@ -154,15 +154,15 @@ def test_a_device_of_another_kind_is_refused(st3, name):
     [
         (("--data-dir", "/nonexistent"), "--data-dir"),
         (("--download",), "--download"),
-        (("--data-dir", "a", "--download"), "--data-dir and no --download"),
+        (("--data-dir", "a", "--download"), "--data-dir and --download"),
     ],
 )
 def test_digits_need_no_files(st3, tmp_path, words, said):
     answer = st3("train", *words)
     assert (answer.exit_code, answer.stderr) == (
         1,
-        f"error: the spec has faults: digits are part of st3 and need no {said}; did you mean another --data "
-        "(cifar10, cifar100, fashion_mnist, imagenet)?\n",
+        f"error: the spec has faults: data set 'digits' needs no files: leave out {said}, or name another --data "
+        "(cifar10, cifar100, fashion_mnist, folder, imagenet)\n",
     )
     assert not (tmp_path / "runs").exists()
 

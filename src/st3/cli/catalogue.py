@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
-from ..registry import Registry, closest
+from ..registry import Registry, suggest
 from ..tables import text_table
 from .faults import Debug
 
@@ -29,10 +29,8 @@ def list_names(
     For example: st3 list models
     """
     if kind is not None and kind not in KINDS:
-        near = closest(kind, KINDS, most=1)
-        advice = f"did you mean {near[0]!r}? " if near else ""
         raise typer.BadParameter(
-            f"unknown kind {kind!r}; {advice}(known: {', '.join(KINDS)})", param_hint="KIND"
+            f"unknown kind {kind!r}{suggest(kind, KINDS)} (known: {', '.join(KINDS)})", param_hint="KIND"
         )
     found = {name: _names(name) for name in ([kind] if kind else KINDS)}
     if as_json:

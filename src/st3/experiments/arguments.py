@@ -8,7 +8,7 @@ from typing import Any, Literal, Union, get_args, get_origin
 from pydantic import TypeAdapter, ValidationError
 
 from ..core.method import METHODS, Method
-from ..registry import closest
+from ..registry import suggest
 
 __all__ = [
     "argument_faults",
@@ -38,8 +38,7 @@ def argument_faults(
     faults = []
     for name in arguments:
         if name not in known:
-            near = closest(name, known, most=1)
-            advice = f"; did you mean {near[0]!r}?" if near else ""
+            advice = suggest(name, known)
             faults.append(f"{what} takes no argument {name!r}{advice} (known: {', '.join(known) or 'none'})")
     return faults
 

@@ -13,7 +13,7 @@ from ..engine.compare import ENGINE, Comparison, compare
 from ..engine.masking import is_depthwise, mask
 from ..files.weights import WeightsError
 from ..models import MODELS
-from ..registry import closest
+from ..registry import suggest
 from ..training.sections import SettingsError
 from .build import build_model
 from .rebuilt import rebuild
@@ -24,8 +24,7 @@ __all__ = ["Bench", "bench", "usual_shape"]
 
 GAIN = 1.05  # smaller gains are not worth mentioning
 
-# The input shapes of the networks in the catalogue that do not take 3x32x32.
-SHAPES = {"digits_cnn": (1, 8, 8), "mobilenet_v1": (3, 224, 224), "resnet50": (3, 224, 224)}
+OWN_SHAPE = (3, 32, 32)  # of the pictures for a network that is not in the catalogue
 
 
 @dataclass(frozen=True)
@@ -84,8 +83,8 @@ def bench(
             raise SettingsError(
                 "--sparsity", [f"is for untrained networks; the weights in {model} have their own sparsity"]
             )
-        if not Path(model).exists() and (near := closest(str(model), MODELS, most=1)):
-            raise WeightsError(f"there is no file or run {model}; did you mean the network {near[0]!r}?")
+        if not Path(model).exists() and (advice := suggest(str(model), MODELS)):
+            raise WeightsError(f"there is no file, run or network {model}{advice}")
         made, shape = _load_network(Path(model), network, input_shape)
     pictures = torch.randn(batch, *shape, generator=torch.Generator().manual_seed(0))
     comparison = compare(made, [pictures], threads=threads, rounds=rounds, tune=tune)
@@ -93,8 +92,8 @@ def bench(
 
 
 def usual_shape(model: str) -> tuple[int, int, int]:
-    """Return the usual input shape of a network, without the batch."""
-    return SHAPES.get(model, (3, 32, 32))
+    """Return the shape of the pictures that a network is usually given."""
+    return MODELS.shape(model) if model in MODELS else OWN_SHAPE
 
 
 def _make_network(

@@ -18,6 +18,7 @@ from ..training.process import Process
 from ..training.sections import SettingsError
 from ..training.synced_norm import synchronise_norms
 from .arguments import argument_faults, handed_over, method_faults, missing_arguments, takes_classes
+from .checks import file_faults
 from .messages import passed_on
 from .own_function import imported
 from .spec import DataSpec, ModelSpec, SparseSpec, Spec
@@ -27,11 +28,14 @@ __all__ = ["build_method", "build_model", "build_sparsifier", "build_splits", "c
 
 def build_splits(spec: DataSpec) -> Splits:
     """Return the data set, read from its directory."""
-    directory = None if spec.dir is None else Path(spec.dir).expanduser()
-    make = DATASETS[spec.name]
+    read = DATASETS[spec.name]
     taken = ("directory", "download")
-    _refuse("data", argument_faults(make, spec.options, f"data set {spec.name!r}", taken))
-    return make(directory, download=spec.download, **spec.options)
+    faults = argument_faults(read, spec.options, f"data set {spec.name!r}", taken)
+    _refuse("data", [*file_faults(spec), *faults])
+    if DATASETS.declaration(spec.name).embedded:
+        return read(**spec.options)
+    directory = None if spec.dir is None else Path(spec.dir).expanduser()
+    return read(directory, download=spec.download, **spec.options)
 
 
 def build_model(spec: ModelSpec, classes: int, channels: int) -> nn.Module:

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from ..registry import closest
+from ..registry import suggest
 from ..training.recipe import Recipe
 from ..training.sections import SettingsError, change
 
@@ -42,10 +42,14 @@ def without_cycles(changes: Mapping[str, Any], faults: list[str]) -> dict[str, A
 
 def _unknown(key: str, known: list[str]) -> str:
     first, dot, rest = key.partition(".")
-    near = closest(first, known, most=1)
-    advice = f"did you mean {near[0] + dot + rest!r}? " if near else ""
-    if not near and not dot:
-        inner = [f"{name}.{key}" for name, field in Recipe.model_fields.items()
-                 if key in getattr(field.annotation, "model_fields", ())]  # fmt: skip
-        advice = f"did you mean {inner[0]!r}? " if inner else ""
-    return f"unknown key {key!r}; {advice}(known: {', '.join(known)})"
+    advice = suggest(first, known, spell=lambda near: near + dot + rest)
+    if (
+        not advice and not dot
+    ):  # perhaps a setting inside a section of the recipe, such as lr of the optimizer
+        sections = {
+            setting: name
+            for name, field in Recipe.model_fields.items()
+            for setting in getattr(field.annotation, "model_fields", ())
+        }
+        advice = suggest(key, sections, spell=lambda near: f"{sections[near]}.{near}")
+    return f"unknown key {key!r}{advice} (known: {', '.join(known)})"

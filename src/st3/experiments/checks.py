@@ -8,7 +8,6 @@ from ..core.budget.allocation import ALLOCATIONS
 from ..core.method import METHODS
 from ..core.budget.ramp import RAMPS
 from ..data import DATASETS
-from ..data.digits import needless
 from ..models import MODELS
 from ..registry import Registry
 from .arguments import argument_faults, method_faults, method_of, value_faults
@@ -16,9 +15,9 @@ from .cycles import cycle_faults
 from .own_function import name_fault
 
 if TYPE_CHECKING:
-    from .spec import SparseSpec, Spec
+    from .spec import DataSpec, SparseSpec, Spec
 
-__all__ = ["DENSE", "check_device", "contradictions", "name_faults", "table"]
+__all__ = ["DENSE", "check_device", "contradictions", "file_faults", "name_faults", "table"]
 
 DENSE = "dense"  # the method that is none
 
@@ -64,9 +63,22 @@ def contradictions(spec: "Spec") -> list[str]:
         faults += _misfits(spec.sparse)
     if spec.machine.precision == "float16" and spec.machine.device == "cpu":
         faults.append("precision float16 needs a CUDA device; on a CPU use bfloat16")
-    if spec.data.name == "digits" and (fault := needless(spec.data.dir, spec.data.download)):
-        faults.append(fault)
-    return faults
+    return faults + file_faults(spec.data)
+
+
+def file_faults(data: "DataSpec") -> list[str]:
+    """Return what is wrong if files are named for a data set that needs none."""
+    options = [
+        option
+        for option, is_given in (("--data-dir", data.dir is not None), ("--download", data.download))
+        if is_given
+    ]
+    if not options or data.name not in DATASETS or not DATASETS.declaration(data.name).embedded:
+        return []
+    others = ", ".join(name for name in DATASETS if not DATASETS.declaration(name).embedded)
+    return [
+        f"data set {data.name!r} needs no files: leave out {' and '.join(options)}, or name another --data ({others})"
+    ]
 
 
 def _misfits(sparse: "SparseSpec") -> list[str]:

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from ..core.method import METHODS
-from ..registry import closest
+from ..registry import suggest
 
 if TYPE_CHECKING:
     from .spec import Spec
@@ -119,9 +119,7 @@ def cycle_faults(spec: "Spec") -> list[str]:
 
 
 def unknown_protocol(name: str) -> str:
-    near = closest(name, PROTOCOLS, most=1)
-    advice = f"did you mean {near[0]!r}? " if near else ""
-    return f"unknown protocol {name!r}; {advice}(known: {', '.join(PROTOCOLS)})"
+    return f"unknown protocol {name!r}{suggest(name, PROTOCOLS)} (known: {', '.join(PROTOCOLS)})"
 
 
 def _senseless(name: str) -> str:

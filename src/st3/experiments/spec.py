@@ -7,6 +7,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, Field, NonNegativeInt, PositiveInt
 
+from ..data.catalogue import DATASETS, Declaration
 from ..training.job import Precision
 from ..training.recipe import RampRecipe, Recipe, load_recipe
 from ..training.sections import Section, SettingsError, validate
@@ -29,14 +30,8 @@ __all__ = [
     "read_spec",
 ]
 
-# What goes with a data set if nothing is said: network, recipe.
-USUAL = {
-    "digits": ("digits_cnn", "digits"),
-    "cifar10": ("resnet20", "cifar"),
-    "cifar100": ("resnet20", "cifar"),
-    "fashion_mnist": ("resnet20", "cifar"),
-    "imagenet": ("resnet50", "imagenet"),
-}
+USUAL_DATA = "digits"
+STAND_IN = ("digits_cnn", "digits")  # network and recipe while the faults of the other settings are collected
 
 
 def _sparsity(sparsity: float) -> float:
@@ -196,8 +191,7 @@ def compose(
     of_recipe = {key: value for key, value in keys.items() if key.startswith("recipe")}
     make_changes(values, {key: value for key, value in keys.items() if key not in of_recipe}, faults)
     apply_count(values, faults)
-    usual_recipe = _fill_in(values)
-    base = load_recipe(usual_recipe)
+    base = load_recipe(_fill_in(values, faults, has_recipe=recipe is not None))
     try:
         if recipe is not None:
             base = recipe if isinstance(recipe, Recipe) else load_recipe(recipe)
@@ -225,17 +219,18 @@ def checked(values: Mapping[str, Any], faults: Sequence[str] = ()) -> Spec:
     return spec
 
 
-def _fill_in(values: dict[str, Any]) -> str:
+def _fill_in(values: dict[str, Any], faults: list[str], *, has_recipe: bool) -> str:
     """Add what is usual for the data set and the method; return the name of the usual recipe."""
     data, model, sparse = (table(values, name) for name in ("data", "model", "sparse"))
-    name = data.setdefault("name", "digits")
-    usual_model, recipe = USUAL.get(str(name), ("resnet20", "cifar"))
+    name = data.setdefault("name", USUAL_DATA)
+    usual = DATASETS.declaration(name) if name in [*DATASETS] else Declaration(*STAND_IN)
+    faults += _missing(name, usual, has_model="name" in model, has_recipe=has_recipe)
     in_cycles = values["cycles"] is not None
     if in_cycles:
         sparse.setdefault("method", USUAL_METHOD)
         sparse.setdefault("ramp", "constant")
     is_dense = sparse.get("method") == DENSE
-    model.setdefault("name", usual_model)
+    model.setdefault("name", usual.model or STAND_IN[0])
     method = method_of(str(sparse.get("method", "st3")), table(sparse, "arguments"))
     if method is not None:
         sparse.setdefault("allocation", method.usual_allocation)
@@ -247,9 +242,18 @@ def _fill_in(values: dict[str, Any]) -> str:
     if is_dense:
         sparse.setdefault("sparsity", 0.0)
     if values["dense_twin"] is None:
-        values["dense_twin"] = name == "digits" and not is_dense and not in_cycles
-    is_mobilenet = (name, model["name"]) == ("imagenet", "mobilenet_v1")
-    return "imagenet-mobilenet" if is_mobilenet else recipe
+        values["dense_twin"] = usual.dense_twin and not is_dense and not in_cycles
+    return usual.recipe_for(model["name"]) or STAND_IN[1]
+
+
+def _missing(data: str, usual: Declaration, *, has_model: bool, has_recipe: bool) -> list[str]:
+    """Return a fault if neither the user nor the data set names a network and a recipe."""
+    options = {"network": "--model NAME"} if not has_model and usual.model is None else {}
+    if not has_recipe and usual.recipe is None:
+        options["recipe"] = "--recipe NAME"
+    if not options:
+        return []
+    return [f"data set {data!r} declares no {' and no '.join(options)}: add {' and '.join(options.values())}"]
 
 
 def _named(error: SettingsError) -> list[str]:

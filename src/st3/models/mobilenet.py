@@ -12,7 +12,7 @@ __all__ = ["mobilenet_v1"]
 BLOCKS = ((64, 1), (128, 2), (128, 1), (256, 2), (256, 1), (512, 2), *[(512, 1)] * 5, (1024, 2), (1024, 1))
 
 
-@MODELS.register("mobilenet_v1")
+@MODELS.register("mobilenet_v1", shape=(3, 224, 224))
 def mobilenet_v1(classes: int = 1000, channels: int = 3) -> nn.Module:
     """Build MobileNetV1: 28 sparsifiable layers, 13 of them depthwise."""
     return MobileNet(classes, channels)

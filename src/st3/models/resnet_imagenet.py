@@ -12,7 +12,7 @@ from .initialise import initialise
 __all__ = ["resnet50"]
 
 
-@MODELS.register("resnet50")
+@MODELS.register("resnet50", shape=(3, 224, 224))
 def resnet50(classes: int = 1000, channels: int = 3) -> nn.Module:
     """Build ResNet-50 v1.5: 54 sparsifiable layers."""
     return ResNet(classes, channels)

@@ -9,7 +9,7 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, NonNegativeFloat, PositiveFloat, PositiveInt, field_validator, model_validator
 
-from ..registry import closest
+from ..registry import suggest
 from .rates import AnyRate
 from .sections import Section, SettingsError, change, validate
 
@@ -151,6 +151,5 @@ def _leaves(table: dict[str, Any], prefix: str = "") -> list[tuple[str, Any]]:
 
 def _unknown(text: str) -> str:
     names = built_in_recipes()
-    near = closest(text, names, most=1)
-    advice = f"did you mean {near[0]!r}?" if near else "a file of your own must end in .toml"
-    return f"unknown recipe {text!r}; {advice} (known: {', '.join(names)})"
+    advice = suggest(text, names) or "; a file of your own must end in .toml"
+    return f"unknown recipe {text!r}{advice} (known: {', '.join(names)})"

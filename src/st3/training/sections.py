@@ -6,7 +6,7 @@ from typing import Any, TypeVar, get_args
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from ..registry import closest
+from ..registry import suggest
 
 __all__ = ["Section", "SettingsError", "change", "parse_changes", "validate"]
 
@@ -91,9 +91,7 @@ def _sentence(kind: type[Section], fault: Any) -> str:
     where = ".".join(part for part in place if part not in _tags(kind))
     if fault["type"] == "extra_forbidden":
         known = _names(kind, place[:-1])
-        near = closest(place[-1], known, most=1)
-        advice = f"did you mean {near[0]!r}? " if near else ""
-        return f"unknown key {where!r}; {advice}(known: {', '.join(sorted(known))})"
+        return f"unknown key {where!r}{suggest(place[-1], known)} (known: {', '.join(sorted(known))})"
     if fault["type"] == "missing":
         return f"{where} is missing"
     if fault["type"] == "value_error":

@@ -1,6 +1,6 @@
 """Which pictures lie in which class folder: listed once, then kept in a file until a class folder changes.
 
-Listing the 1.3 million files of ImageNet takes minutes on a slow disk; looking at the times of 2,000 folders does not.
+Listing the 1.3 million files of ImageNet takes minutes on a slow disk; reading the times of its 2,000 folders does not.
 """
 
 import hashlib
@@ -13,24 +13,24 @@ from ..atomic import write_text
 from .errors import DataError
 from .places import cache_folder
 
-__all__ = ["Listing", "index"]
+__all__ = ["Listing", "list_pictures"]
 
 FILE = ".st3-index.json"
 VERSION = 1  # of the file's layout
-ENDINGS = (".jpg", ".jpeg", ".png", ".ppm", ".pgm", ".bmp", ".tif", ".tiff", ".webp")
+SUFFIXES = (".jpg", ".jpeg", ".png", ".ppm", ".pgm", ".bmp", ".tif", ".tiff", ".webp")
 
 Listing = dict[str, list[str]]  # class -> names of its pictures, both sorted
 
 
-def index(root: Path, parts: tuple[str, ...]) -> dict[str, Listing]:
-    """Return the pictures of each part, a folder of class folders right under `root`."""
-    times = {part: _times(root / part) for part in parts}
-    places = (root / FILE, _own_place(root))
+def list_pictures(root: Path, parts: tuple[str, ...]) -> dict[str, Listing]:
+    """Return the pictures of each part: a folder of class folders under `root`, or "" for `root` itself."""
+    times = {part: _folder_times(root / part) for part in parts}
+    places = (root / FILE, _cached_index(root))
     for place in places:
         known = _load(place, times)
         if known is not None:
             return known
-    listings = {part: {name: _pictures(root / part / name) for name in times[part]} for part in parts}
+    listings = {part: {name: _list_folder(root / part / name) for name in times[part]} for part in parts}
     text = json.dumps({"version": VERSION, "root": str(root.resolve()), "times": times, "pictures": listings})
     for place in places:
         if _save(place, text):
@@ -38,7 +38,7 @@ def index(root: Path, parts: tuple[str, ...]) -> dict[str, Listing]:
     return listings
 
 
-def _times(part: Path) -> dict[str, int]:
+def _folder_times(part: Path) -> dict[str, int]:
     """Return when each class folder last changed, in nanoseconds."""
     try:
         with os.scandir(part) as entries:
@@ -46,28 +46,26 @@ def _times(part: Path) -> dict[str, int]:
             times = {folder.name: folder.stat().st_mtime_ns for folder in folders}
     except OSError as error:
         raise DataError(
-            f"cannot list {part} ({error.strerror}); give the directory in which each of train/ and val/ holds"
-            " one folder per class"
+            f"cannot list {part} ({error.strerror}); it must be a folder that holds one folder per class"
         ) from None
     if not times:
         raise DataError(f"{part} has no class folders; sort its pictures into one folder per class")
     return dict(sorted(times.items()))
 
 
-def _pictures(folder: Path) -> list[str]:
+def _list_folder(folder: Path) -> list[str]:
     names = sorted(
-        name for name in os.listdir(folder) if name.lower().endswith(ENDINGS) and not name.startswith(".")
+        name for name in os.listdir(folder) if name.lower().endswith(SUFFIXES) and not name.startswith(".")
     )
     if not names:
         raise DataError(
-            f"{folder} has no pictures ({', '.join(ENDINGS)}); put some there, or remove the class from train/"
-            " and val/"
+            f"class folder {folder} has no pictures ({', '.join(SUFFIXES)}); put some there, or remove the class"
         )
     return names
 
 
-def _own_place(root: Path) -> Path:
-    """Return the file for data that lies where we may not write."""
+def _cached_index(root: Path) -> Path:
+    """Return where the index is kept if `root` cannot be written to."""
     name = hashlib.sha256(os.fsencode(root.resolve())).hexdigest()[:16]
     return cache_folder() / f"index-{name}.json"
 
@@ -79,7 +77,7 @@ def _load(place: Path, times: dict[str, dict[str, int]]) -> dict[str, Listing] |
             pictures: dict[str, Listing] = known["pictures"]
             return pictures
     except (OSError, ValueError, KeyError, TypeError):
-        pass  # missing, damaged or of another version: it is made anew
+        pass  # missing, damaged or from another version: list the folders again
     return None
 
 
