@@ -35,6 +35,7 @@ class LearnedThreshold(LearnedMethod, ThresholdMethod):
     """One learned number per layer, from which its threshold follows. There is no ramp and no target."""
 
     has_target: ClassVar[bool] = False
+    why_not_in_cycles: ClassVar[str] = "it learns its thresholds, so that a cycle cannot ask for a sparsity"
     learns: ClassVar[str | None] = "threshold"
     weight_decay: float | None  # of the learned number; None: that of the layer's weights
 

@@ -42,6 +42,9 @@ class Method(ABC):
     why_only_allocations: ClassVar[str] = ""
 
     has_target: ClassVar[bool] = True  # False: its sparsity cannot be asked for, only found out
+    why_not_in_cycles: ClassVar[str] = (
+        ""  # why training in cycles (LRR) makes no sense for it; empty: it does
+    )
     learns: ClassVar[str | None] = None  # the variable that it learns beside the weights, see learned.py
     passes: int = 1  # forward and backward passes that one step is meant to be made from
 
@@ -115,6 +118,7 @@ class GroupMethod(Method):
     why_only_allocations: ClassVar[str] = "keeps n of every m weights in every layer"
     usual_ramp: ClassVar[str] = "constant"
     only_ramps: ClassVar[tuple[str, ...]] = ("constant",)
+    why_not_in_cycles: ClassVar[str] = "its pattern fixes the sparsity, which cannot rise from cycle to cycle"
     has_scale: ClassVar[bool] = False  # one factor for the whole weight, fixed from the start
     n: int
     m: int

@@ -45,6 +45,9 @@ class GraNet(MaskMethod):
     """Gradual magnitude pruning; with each pruning the weakest weights give way to others by gradient."""
 
     grows: ClassVar[bool] = True
+    why_not_in_cycles: ClassVar[str] = (
+        "it exchanges weights by gradient while a ramp rises, and a cycle has no ramp"
+    )
     every: int = 1000  # steps between two changes
     exchange: float = 0.5  # part of the active weights, at first
     initial: float = 0.0  # sparsity to begin with

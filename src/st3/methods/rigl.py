@@ -28,6 +28,9 @@ class _ConstantSparsity(MaskMethod):
     only_allocations: ClassVar[tuple[str, ...]] = ("uniform", "erk")
     why_only_allocations: ClassVar[str] = "begins with random masks, whose sizes say nothing about layers"
     only_ramps: ClassVar[tuple[str, ...]] = ("constant",)
+    why_not_in_cycles: ClassVar[str] = (
+        "it begins each cycle with random masks, whatever the last one has learned"
+    )
     seed: int
 
     @final

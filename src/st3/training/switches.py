@@ -1,4 +1,4 @@
-"""Count the weights that changed between active and zeroed since the last look."""
+"""Count the weights that changed between active and zeroed."""
 
 import torch
 from torch import Tensor
@@ -10,15 +10,15 @@ __all__ = ["Switches"]
 
 
 class Switches:
-    """Remembers which weights were active; a bit of training's state, for the record only."""
+    """Remembers which weights were active at the last count; kept in checkpoints, but training does not use it."""
 
     def __init__(self, layers: Layers) -> None:
         self.layers = layers
         self.masks: dict[str, Tensor] = {}
 
     @torch.no_grad()
-    def look(self) -> dict[str, tuple[int, int]]:
-        """Return (revived, zeroed) of each layer since the last look; nothing at the first one."""
+    def count(self) -> dict[str, tuple[int, int]]:
+        """Return (revived, zeroed) of each layer since the last count; nothing the first time."""
         found = {}
         for layer in self.layers:
             active = local(layer.parameter.detach()) != 0
