@@ -1,9 +1,10 @@
-"""A spec in a few lines: what a run is about to do."""
+"""A spec in a few lines, printed before a run begins."""
 
 from pathlib import Path
 
-from ..experiments.arguments import method_of
-from ..experiments.cycles import cycle_sparsities
+from ..core.method import METHODS
+from ..experiments.arguments import build_or_none
+from ..experiments.protocols import PROTOCOLS
 from ..experiments.spec import Spec
 from ..training.process import Process
 
@@ -16,7 +17,7 @@ def spec_text(spec: Spec, folder: Path, process: Process) -> str:
         ("data", _with(spec.data.name, spec.data.options)),
         ("model", _with(spec.model.name, spec.model.arguments)),
         ("sparse", _sparse(spec)),
-        *([("cycles", _cycles(spec))] if spec.cycles else []),
+        ("protocol", _protocol(spec)),
         ("recipe", _recipe(spec)),
         ("seeds", f"initial weights {spec.seeds.init}, data {spec.seeds.data}"),
         ("machine", _machine(spec, process)),
@@ -33,36 +34,28 @@ def _with(name: str, arguments: dict[str, object]) -> str:
 def _sparse(spec: Spec) -> str:
     sparse, ramp = spec.sparse, spec.recipe.ramp
     if sparse.is_dense:
-        return "no, dense"
-    method = method_of(sparse.method, sparse.arguments)
+        return "no: dense"
+    method = build_or_none(METHODS, sparse.method, sparse.arguments)
     has_times = sparse.ramp != "constant" and not (method and method.only_ramps)
     times = f" ramp from epoch {_epoch(ramp.start)} to {_epoch(ramp.end)}" if has_times else ""
     text = _with(sparse.method, sparse.arguments)
     if sparse.sparsity is None:
-        text += ", no target: what sparsity comes out is learned"
+        text += ", no target: the sparsity is learned"
     else:
         text += f", sparsity {sparse.sparsity:g}, allocation {sparse.allocation}, {sparse.ramp}{times}"
     for name, layers in (("excluded", sparse.exclude), ("kept dense", sparse.keep_dense)):
         text += f", {name}: {' '.join(layers)}" if layers else ""
-    return text + (", after a dense twin" if spec.dense_twin else "")
+    return text
 
 
-def _cycles(spec: Spec) -> str:
-    assert spec.cycles is not None
-    assert spec.sparse.sparsity is not None
-    count = len(cycle_sparsities(spec.sparse.sparsity, spec.cycles.prune))
-    pictures = "the same pictures in each" if spec.cycles.reset_seed else "other pictures in each"
-    parts = [
-        f"{count}, the first one dense",
-        f"{spec.cycles.prune:g} of the remaining weights pruned after each",
-    ]
-    return ", ".join(
-        [*parts, pictures, *(["begun with the best epoch's weights"] * (spec.cycles.carry == "best"))]
-    )
+def _protocol(spec: Spec) -> str:
+    name = spec.protocol.name
+    words = PROTOCOLS[name](**spec.protocol.arguments).describe(spec)
+    return f"{name}: {words}" if words else name
 
 
 def _epoch(number: float) -> str:
-    """Return three digits that count, or more of a large number: scaled recipes have many."""
+    """Return three significant digits, or all digits before the point: epochs of scaled recipes have many."""
     return f"{number:.3g}" if number < 100 else f"{number:.0f}"
 
 

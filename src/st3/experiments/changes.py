@@ -1,4 +1,4 @@
-"""Changes of single settings by dotted keys, where those of the recipe need no prefix."""
+"""Changes of single settings by dotted keys; those of the recipe need no prefix."""
 
 from collections.abc import Iterable, Mapping
 from typing import Any
@@ -7,11 +7,11 @@ from ..registry import suggest
 from ..training.recipe import Recipe
 from ..training.sections import SettingsError, change
 
-__all__ = ["full_keys", "make_changes", "without_cycles"]
+__all__ = ["full_keys", "make_changes"]
 
 
 def full_keys(changes: Mapping[str, Any], sections: Iterable[str], faults: list[str]) -> dict[str, Any]:
-    """Return the changes with the section in front of every key; unknown keys are left out and added to `faults`."""
+    """Return the changes with the section in front of every key; unknown keys go to `faults` instead."""
     sections, made = list(sections), {}
     for key, value in changes.items():
         first = key.partition(".")[0]
@@ -25,19 +25,12 @@ def full_keys(changes: Mapping[str, Any], sections: Iterable[str], faults: list[
 
 
 def make_changes(values: dict[str, Any], changes: Mapping[str, Any], faults: list[str]) -> None:
-    """Make the changes in nested `values`; those that cannot be made are added to `faults`."""
+    """Make the changes in nested `values`; add to `faults` what cannot be changed."""
     for key, value in changes.items():
         try:
             change(values, key, value)
         except SettingsError as error:
             faults += error.faults
-
-
-def without_cycles(changes: Mapping[str, Any], faults: list[str]) -> dict[str, Any]:
-    """Return the changes without those of cycles, each of which is a fault in a run that has only one."""
-    of_cycles = [key for key in changes if key.partition(".")[0] == "cycles"]
-    faults += [f"{key} is for training in cycles: add --protocol lrr or --cycles N" for key in of_cycles]
-    return {key: value for key, value in changes.items() if key not in of_cycles}
 
 
 def _unknown(key: str, known: list[str]) -> str:

@@ -1,29 +1,29 @@
-"""What a spec can be found wrong with beyond the types of its values: names, arguments, contradictions."""
+"""Check a spec beyond the types of its values: names, arguments, contradictions."""
 
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from ..core import choices
 from ..core.budget.allocation import ALLOCATIONS
-from ..core.method import METHODS
 from ..core.budget.ramp import RAMPS
+from ..core.method import METHODS
 from ..data import DATASETS
 from ..models import MODELS
 from ..registry import Registry
-from .arguments import argument_faults, method_faults, method_of, value_faults
-from .cycles import cycle_faults
+from .arguments import argument_faults, build_or_none, default_arguments, object_faults, value_faults
 from .own_function import name_fault
+from .protocols import PROTOCOLS
 
 if TYPE_CHECKING:
     from .spec import DataSpec, SparseSpec, Spec
 
 __all__ = ["DENSE", "check_device", "contradictions", "file_faults", "name_faults", "table"]
 
-DENSE = "dense"  # the method that is none
+DENSE = "dense"  # no sparsity
 
 
 def check_device(name: str) -> str:
-    """Return the name of a device that runs can be trained on; whether it is there shows when it is used."""
+    """Return the name of a device that runs can be trained on; whether it exists shows when it is used."""
     kind, colon, number = name.partition(":")
     if name in ("auto", "cpu", "cuda") or (kind == "cuda" and colon and number.isdecimal()):
         return name
@@ -31,13 +31,13 @@ def check_device(name: str) -> str:
 
 
 def table(values: Mapping[str, Any], name: str) -> dict[str, Any]:
-    """Return that table of the values; an empty one if there is something else in its place."""
+    """Return the table of that name; an empty one if the value is not a table."""
     inner = values.get(name)
     return inner if isinstance(inner, dict) else {}
 
 
 def name_faults(values: Mapping[str, Any]) -> list[str]:
-    """Look up every name, and check the arguments that go with it. Values of a wrong type are not looked at."""
+    """Look up every name and check its arguments. Values of a wrong type are left to validation."""
     sparse = table(values, "sparse")
     faults = [
         *_unknown(ALLOCATIONS, sparse.get("allocation", "global")),
@@ -46,19 +46,21 @@ def name_faults(values: Mapping[str, Any]) -> list[str]:
     return [
         *_data_faults(table(values, "data")),
         *_model_faults(table(values, "model")),
-        *_method(sparse),
+        *_method_faults(sparse),
+        *_protocol_faults(table(values, "protocol")),
         *faults,
     ]
 
 
 def contradictions(spec: "Spec") -> list[str]:
-    """Return what cannot be done together."""
+    """Return which settings contradict each other."""
     faults = []
+    if spec.part is not None:
+        faults.append(f"this is {spec.part.title} of a larger run: resume that run, in the folder above")
     if spec.sparse.is_dense and spec.sparse.sparsity:
         faults.append(f"method 'dense' with sparsity {spec.sparse.sparsity:g}: leave one of them out")
-    if spec.sparse.is_dense and spec.dense_twin:
-        faults.append("method 'dense' needs no dense twin")
-    faults += cycle_faults(spec)
+    protocol = build_or_none(PROTOCOLS, spec.protocol.name, spec.protocol.arguments)
+    faults += [] if protocol is None else protocol.faults(spec)  # None: reported by name_faults
     if not spec.sparse.is_dense:
         faults += _misfits(spec.sparse)
     if spec.machine.precision == "float16" and spec.machine.device == "cpu":
@@ -82,13 +84,11 @@ def file_faults(data: "DataSpec") -> list[str]:
 
 
 def _misfits(sparse: "SparseSpec") -> list[str]:
-    """Return what a method of the catalogue cannot be asked for."""
+    """Return which settings mean nothing to the method."""
     if sparse.method not in METHODS:
-        return []  # told by those who check names
-    chosen, name = method_of(sparse.method, sparse.arguments), f"method {sparse.method!r}"
-    method = (
-        METHODS[sparse.method]() if chosen is None else chosen
-    )  # what is wrong with its arguments is told elsewhere
+        return []  # reported by name_faults, as are wrong arguments
+    chosen, name = build_or_none(METHODS, sparse.method, sparse.arguments), f"method {sparse.method!r}"
+    method = METHODS[sparse.method]() if chosen is None else chosen
     if not method.has_target:
         usual = {"sparsity": None, "allocation": method.usual_allocation, "ramp": method.usual_ramp}
         given = [key for key, value in {**usual, "min_weights": 0}.items() if getattr(sparse, key) != value]
@@ -112,7 +112,7 @@ def _data_faults(data: Mapping[str, Any]) -> list[str]:
 
 
 def _model_faults(model: Mapping[str, Any]) -> list[str]:
-    """A network may be any `package.module:function`, or `<Class>`: one that was handed over in Python."""
+    """Check the network: of the catalogue, any `package.module:function`, or `<Class>`, an object given in Python."""
     name = model.get("name")
     if not isinstance(name, str) or name.startswith("<"):
         return []
@@ -122,13 +122,28 @@ def _model_faults(model: Mapping[str, Any]) -> list[str]:
     return _unknown(MODELS, name) or _faults(MODELS, name, table(model, "arguments"), "model")
 
 
-def _method(sparse: Mapping[str, Any]) -> list[str]:
+def _method_faults(sparse: Mapping[str, Any]) -> list[str]:
     name, arguments = sparse.get("method", "st3"), table(sparse, "arguments")
     if name == DENSE:
         return [f"method 'dense' takes no argument {key!r}" for key in arguments]
     if not isinstance(name, str):
         return []
-    return _unknown(METHODS, name) or method_faults(name, arguments)
+    return _unknown(METHODS, name) or object_faults(METHODS, name, arguments)
+
+
+def _protocol_faults(protocol: Mapping[str, Any]) -> list[str]:
+    name, arguments = protocol.get("name", "single"), table(protocol, "arguments")
+    if not isinstance(name, str):
+        return []
+    if faults := _unknown(PROTOCOLS, name):
+        return faults
+    for key in arguments:
+        owners = [other for other in PROTOCOLS if key in default_arguments(PROTOCOLS[other])]
+        if owners and name not in owners:
+            return [
+                f"{key} is an argument of protocol {owners[0]!r}, not of {name!r}: add --protocol {owners[0]}"
+            ]
+    return object_faults(PROTOCOLS, name, arguments)
 
 
 def _faults(

@@ -13,7 +13,7 @@ from ..files.size import SparseSize
 from ..files.sparse import VALUES, Values, save_sparse, sparse_size
 from ..files.tracing import ExportedFile
 from ..training.sections import SettingsError
-from .messages import passed_on
+from .messages import quote_error
 from .rebuilt import rebuild
 from .stored_model import StoredModel, read_stored_model
 
@@ -106,5 +106,5 @@ def _build(
         return network, torch.randn(2, *shape, generator=generator)
     except RuntimeError as error:
         raise SettingsError(
-            "--input", [f"pictures of {shape_text(shape)} cannot be made: {passed_on(error)}"]
+            "--input", [f"pictures of {shape_text(shape)} cannot be made: {quote_error(error)}"]
         ) from error

@@ -48,6 +48,9 @@ class GraNet(MaskMethod):
 
     usual_times: ClassVar[tuple[float, float] | None] = (0.0, 0.5)
     grows: ClassVar[bool] = True
+    why_not_in_cycles: ClassVar[str] = (
+        "it exchanges weights by gradient while a ramp rises, and a cycle has no ramp"
+    )
     every: int = 1000  # steps between two changes
     exchange: float = 0.5  # part of the active weights, at first
     initial: float = 0.0  # sparsity to begin with

@@ -49,6 +49,9 @@ class ProbMask(RandomMask):
     """Random masks by a learned probability per weight, projected onto the budget; several passes per step."""
 
     usual_times: ClassVar[tuple[float, float] | None] = (0.16, 0.6)
+    why_not_in_cycles: ClassVar[str] = (
+        "it ends by sampling a mask and hands no trained weights to the next cycle, so there is nothing to rank"
+    )
     passes: int = 2  # masks per step in `st3 train`; a loop of your own makes as many passes as it likes
     lr: float = 6e-3  # of the probabilities, at first; falls along half a cosine
     finetune: float = 0.1  # part of the run after the search

@@ -29,6 +29,9 @@ class _ConstantSparsity(MaskMethod):
         "begins with random masks, which carry no information about which layers matter"
     )
     only_ramps: ClassVar[tuple[str, ...]] = ("constant",)
+    why_not_in_cycles: ClassVar[str] = (
+        "it begins each cycle with random masks, whatever the last one has learned"
+    )
     seed: int
 
     @final

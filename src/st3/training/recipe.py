@@ -1,6 +1,6 @@
-"""Recipes: the hyper-parameters of training, as TOML files. The paper's lie in the folder `recipes`.
+"""Recipes: the hyper-parameters of training, as TOML files. Those of the paper are in the folder `recipes`.
 
-A file may build on another recipe with `base = "cifar"` and say only what differs.
+A file may extend another recipe with `base = "cifar"` and state only what differs.
 """
 
 import tomllib
@@ -11,7 +11,7 @@ from pydantic import Field, NonNegativeFloat, PositiveFloat, PositiveInt, field_
 
 from ..registry import suggest
 from .rates import AnyRate
-from .sections import Section, SettingsError, change, validate
+from .sections import Section, SettingsError, change, flatten, validate
 
 __all__ = ["OptimizerRecipe", "RampRecipe", "Recipe", "built_in_recipes", "load_recipe"]
 
@@ -21,11 +21,11 @@ Fraction = Annotated[float, Field(ge=0, lt=1)]
 
 
 class OptimizerRecipe(Section):
-    """Which optimizer; weight decay acts on weights only, never on norms and biases."""
+    """The optimizer. Weight decay acts on weights only, never on norms and biases."""
 
     name: Literal["sgd", "adamw"] = "sgd"
     lr: PositiveFloat
-    momentum: Fraction = 0.9  # of AdamW: beta1
+    momentum: Fraction = 0.9  # for AdamW: beta1
     nesterov: bool = False
     weight_decay: NonNegativeFloat = 0.0
     weight_decay_from: tuple[tuple[Fraction, NonNegativeFloat], ...] = ()  # (sparsity, decay from there on)
@@ -45,7 +45,7 @@ class OptimizerRecipe(Section):
         return self
 
     def decay_at(self, sparsity: float) -> float:
-        """Return the weight decay for a target sparsity: pruning regularises as well (the paper's appendix)."""
+        """Return the weight decay for a target sparsity: less where sparsity itself regularises (paper, appendix)."""
         return [self.weight_decay, *(decay for start, decay in self.weight_decay_from if start <= sparsity)][
             -1
         ]
@@ -59,12 +59,12 @@ class RampRecipe(Section):
 
 
 class Recipe(Section):
-    """How a network is trained, whatever the network, the data and the sparsity."""
+    """The hyper-parameters of training that do not depend on network, data or sparsity."""
 
     name: str = "own"
     epochs: PositiveInt
     batch_size: PositiveInt  # of all processes together
-    clip_norm: PositiveFloat | None = None  # of all gradients together, unscaled
+    clip_norm: PositiveFloat | None = None  # largest norm of all gradients together, without loss scale
     label_smoothing: Fraction = 0.0
     optimizer: OptimizerRecipe
     rate: AnyRate
@@ -81,8 +81,8 @@ class Recipe(Section):
             )
         if self.ramp.end > self.epochs:
             faults.append(
-                f"the ramp ends at epoch {self.ramp.end:g}, but training with epoch {self.epochs}: the sparsity would "
-                f"stop short of its target ({advice})"
+                f"the ramp ends at epoch {self.ramp.end:g}, but training ends with epoch {self.epochs}: the sparsity "
+                f"would stop short of its target ({advice})"
             )
         if self.ramp.start >= self.ramp.end:
             faults.append(f"the ramp starts at epoch {self.ramp.start:g} and ends at {self.ramp.end:g}")
@@ -116,37 +116,30 @@ def _is_file(text: str) -> bool:
 
 
 def _values(text: str, seen: tuple[str, ...]) -> dict[str, Any]:
-    """Return what the file says on top of its base."""
+    """Return the values of the file, merged into those of its base."""
     if text in seen:
-        raise SettingsError(f"recipe {seen[0]!r}", [f"its bases form a circle: {' -> '.join((*seen, text))}"])
+        raise SettingsError(f"recipe {seen[0]!r}", [f"its bases form a cycle: {' -> '.join((*seen, text))}"])
     path = Path(text) if _is_file(text) else built_in_recipes().get(text)
     if path is None:
         raise SettingsError("recipe", [_unknown(text)])
     try:
-        said = tomllib.loads(path.read_text(encoding="utf-8"))
+        own = tomllib.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise SettingsError(f"recipe {text!r}", [f"cannot read the file: {error.strerror}"]) from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise SettingsError(f"recipe {text!r}", [f"not a TOML file: {error}"]) from None
-    base = said.pop("base", None)
+    base = own.pop("base", None)
     if base is None:
-        return said
+        return own
     if not isinstance(base, str):
         raise SettingsError(
             f"recipe {text!r}", [f"base must be the name of a recipe or a file, got {base!r}"]
         )
     values = _values(str(path.parent / base) if _is_file(base) else base, (*seen, text))
-    for key, value in _leaves(said):
-        change(values, key, value)
+    changes = {key: value for key, value in flatten(own).items() if value != {}}
+    for key in sorted(changes, key=lambda key: not key.endswith(".kind")):  # first, since it clears its table
+        change(values, key, changes[key])
     return values
-
-
-def _leaves(table: dict[str, Any], prefix: str = "") -> list[tuple[str, Any]]:
-    """Return (dotted key, value) of every value in nested tables; a `kind` first, since it clears its table."""
-    pairs: list[tuple[str, Any]] = []
-    for key, value in sorted(table.items(), key=lambda item: item[0] != "kind"):
-        pairs += _leaves(value, f"{prefix}{key}.") if isinstance(value, dict) else [(f"{prefix}{key}", value)]
-    return pairs
 
 
 def _unknown(text: str) -> str:

@@ -1,24 +1,24 @@
-"""Count the weights that changed between active and zeroed since the last look."""
+"""Count the weights that changed between active and zeroed."""
 
 import torch
 from torch import Tensor
 
 from ..core.layers.layer import Layers
-from ..core.layers.shards import all_reduce, local
+from ..core.layers.shards import all_reduce
 
 __all__ = ["Switches"]
 
 
 class Switches:
-    """Remembers which weights were active; a bit of training's state, for the record only."""
+    """Remembers which weights were active at the last count; kept in checkpoints, but training does not use it."""
 
     def __init__(self, layers: Layers) -> None:
         self.layers = layers
         self.masks: dict[str, Tensor] = {}
 
     @torch.no_grad()
-    def look(self) -> dict[str, tuple[int, int]]:
-        """Return (revived, zeroed) of each layer since the last look; nothing at the first one."""
+    def count(self) -> dict[str, tuple[int, int]]:
+        """Return (revived, zeroed) of each layer since the last count; nothing the first time."""
         found = {}
         for layer in self.layers:
             active = layer.weight != 0

@@ -30,6 +30,7 @@ class GroupMethod(RawMethod):
     why_only_allocations: ClassVar[str] = "keeps n of every m weights in every layer"
     usual_ramp: ClassVar[str] = "constant"
     only_ramps: ClassVar[tuple[str, ...]] = ("constant",)
+    why_not_in_cycles: ClassVar[str] = "its pattern fixes the sparsity, which cannot rise from cycle to cycle"
     takes_floors: ClassVar[bool] = False
     has_scale: ClassVar[bool] = False  # one factor for the whole weight, fixed from the start
     n: int

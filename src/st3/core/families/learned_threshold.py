@@ -37,6 +37,7 @@ class LearnedThreshold(ThresholdMethod):
 
     has_target: ClassVar[bool] = False
     learns: ClassVar[str | None] = "threshold"
+    why_not_in_cycles: ClassVar[str] = "it learns its thresholds, so that a cycle cannot ask for a sparsity"
     weight_decay: float | None  # of the learned number; None: that of the layer's weights
 
     @abstractmethod
