@@ -5,10 +5,11 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from ..experiments.changes import full_keys, make_changes
-from ..experiments.checks import DENSE, table
+from ..experiments.checks import DENSE
 from ..experiments.essence import differences, is_circumstance
 from ..experiments.protocols import PROTOCOLS
 from ..experiments.protocols.options import choose_protocol
+from ..experiments.sparse_choices import expand_choices
 from ..experiments.spec import USER_SECTIONS, Spec, check_spec, compose, resolve_protocol
 from ..training.recipe import load_recipe
 from ..training.sections import SettingsError, parse_changes
@@ -87,6 +88,7 @@ class Given:
             return self.spec()  # too different from the stored spec to be merged setting by setting
         keys = full_keys(self._parse_changes(faults), USER_SECTIONS, faults)
         values, sparse = stored.model_dump(), dict(self.sparse)
+        expand_choices(sparse)
         values["recipe"] = self._merge_recipe(stored, keys)
         _merge_section(values["protocol"], protocol)
         resolve_protocol(values["protocol"], sparse, faults)
@@ -94,8 +96,9 @@ class Given:
             _merge_section(values[name], getattr(self, name))
         _merge_section(values["sparse"], sparse)
         make_changes(values, keys, faults)
-        if table(values, "sparse").get("method") == DENSE != stored.sparse.method:
-            values["sparse"] |= {"sparsity": self.sparse.get("sparsity", 0.0), "arguments": {}}
+        expand_choices(values["sparse"])
+        if values["sparse"]["method"].get("name") == DENSE != stored.sparse.method.name:
+            values["sparse"] |= {"sparsity": self.sparse.get("sparsity", 0.0), "method": {"name": DENSE}}
             values["protocol"] = {"name": "single", **protocol}
         spec = check_spec(values, faults)
         if self.epochs is None or self.epochs == spec.recipe.epochs:
@@ -146,8 +149,10 @@ def _is_other_protocol(name: str | None, stored: str) -> bool:
 
 def _merge_section(values: dict[str, Any], given: Mapping[str, Any]) -> None:
     """Merge the given options into a section. Arguments of a different method, model or data set are dropped."""
-    for name, own in (("name", "arguments"), ("name", "options"), ("method", "arguments")):
-        if given.get(name, values.get(name)) != values.get(name) and own in values:
-            values[own] = {}
-    nested = {key: {**values[key], **value} for key, value in given.items() if isinstance(value, dict)}
-    values |= {**given, **nested}
+    if given.get("name", values.get("name")) != values.get("name"):
+        values |= {own: {} for own in ("arguments", "options") if own in values}
+    for key, value in given.items():
+        if isinstance(value, dict) and isinstance(values.get(key), dict):
+            _merge_section(values[key], value)
+        else:
+            values[key] = value

@@ -24,7 +24,7 @@ def usual_folder(spec: Spec, parent: Path = RUNS) -> Path:
         spec.data.name,
         spec.model.name,
         *protocol,
-        spec.sparse.method,
+        spec.sparse.method.name,
         *sparsity,
         f"seed{spec.seeds.init}",
     )

@@ -2,9 +2,9 @@
 
 from pathlib import Path
 
-from ..core.method import METHODS
-from ..experiments.arguments import build_or_none
+from ..experiments.build import build_method
 from ..experiments.protocols import PROTOCOLS
+from ..experiments.sparse_choices import choose_ramp
 from ..experiments.spec import Spec
 from ..training.process import Process
 
@@ -32,20 +32,29 @@ def _with(name: str, arguments: dict[str, object]) -> str:
 
 
 def _sparse(spec: Spec) -> str:
-    sparse, ramp = spec.sparse, spec.recipe.ramp
+    sparse = spec.sparse
     if sparse.is_dense:
         return "no: dense"
-    method = build_or_none(METHODS, sparse.method, sparse.arguments)
-    has_times = sparse.ramp != "constant" and not (method and method.only_ramps)
-    times = f" ramp from epoch {_epoch(ramp.start)} to {_epoch(ramp.end)}" if has_times else ""
-    text = _with(sparse.method, sparse.arguments)
+    text = _with(sparse.method.name, sparse.method.arguments)
     if sparse.sparsity is None:
         text += ", no target: the sparsity is learned"
     else:
-        text += f", sparsity {sparse.sparsity:g}, allocation {sparse.allocation}, {sparse.ramp}{times}"
-    for name, layers in (("excluded", sparse.exclude), ("kept dense", sparse.keep_dense)):
-        text += f", {name}: {' '.join(layers)}" if layers else ""
-    return text
+        allocation = _with(sparse.allocation.name, sparse.allocation.arguments)
+        text += f", sparsity {sparse.sparsity:g}, allocation {allocation}, {_ramp(spec)}"
+    return text + (f", excluded: {', '.join(sparse.exclude)}" if sparse.exclude else "")
+
+
+def _ramp(spec: Spec) -> str:
+    """Return the ramp, with its times in epochs and whose they are."""
+    choice, method = spec.sparse.ramp, build_method(spec.sparse)
+    ramp = choose_ramp(choice.name, choice.arguments, method, spec.recipe)
+    start, end = (getattr(ramp, name, None) for name in ("start", "end"))
+    if start is None or end is None:
+        return _with(choice.name, choice.arguments)
+    owner = "" if choice.arguments else " (the recipe's)" if method.usual_times is None else " (the method's)"
+    owner = " (the method's)" if method.own_ramp is not None else owner
+    epochs = [_epoch(time * spec.recipe.epochs) for time in (start, end)]
+    return f"{choice.name} ramp from epoch {epochs[0]} to {epochs[1]}{owner}"
 
 
 def _protocol(spec: Spec) -> str:

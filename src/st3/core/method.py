@@ -37,7 +37,9 @@ class Method(ABC):
 
     has_target: ClassVar[bool] = True  # False: its sparsity cannot be asked for, only found out
     learns: ClassVar[str | None] = None  # the variable that it learns beside the weights
-    why_not_in_cycles: ClassVar[str] = ""  # why training in cycles (LRR) makes no sense for it; empty: it does
+    why_not_in_cycles: ClassVar[str] = (
+        ""  # why training in cycles (LRR) makes no sense for it; empty: it does
+    )
     passes: int = 1  # forward and backward passes that one step is meant to be made from
 
     @property

@@ -67,13 +67,13 @@ def object_faults(registry: Registry[Any], name: str, arguments: Mapping[str, An
         return faults
     try:
         make(**arguments)
-    except (ValueError, TypeError) as error:
-        return [f"{what}: {error}"]
+    except (ValueError, TypeError, LookupError) as error:
+        return [f"{what}: {error.args[0]}"]
     return []
 
 
 def build_or_none(
-    registry: Registry[Callable[[], T]] | Registry[type[T]], name: str, arguments: Mapping[str, Any]
+    registry: Registry[Callable[..., T]] | Registry[type[T]], name: str, arguments: Mapping[str, Any]
 ) -> T | None:
     """Return the object with these arguments; None if the name is unknown or the arguments are wrong."""
     if name not in registry or object_faults(registry, name, arguments):

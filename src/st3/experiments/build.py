@@ -8,7 +8,7 @@ import torch
 from torch import nn
 from torch.optim import Optimizer
 
-from ..core.layers.patterns import FIRST, LAST
+from ..core.budget.allocation import ALLOCATIONS
 from ..core.method import METHODS, Method
 from ..core.sparsifier import Sparsifier
 from ..core.sparsify import sparsify
@@ -28,6 +28,7 @@ from .arguments import (
 from .checks import file_faults
 from .messages import quote_error
 from .own_function import import_function
+from .sparse_choices import choose_ramp
 from .spec import DataSpec, ModelSpec, SparseSpec, Spec
 
 __all__ = ["build_method", "build_model", "build_sparsifier", "build_splits", "check_scores", "wrap"]
@@ -125,22 +126,17 @@ def build_sparsifier(
     sparse, recipe = spec.sparse, spec.recipe
     if sparse.is_dense:
         return None
-    ends = {"first": FIRST, "last": LAST}
     method = build_method(sparse)
-    start = end = None  # a method with its own ramp also has its own times
-    if not method.only_ramps:
-        start, end = (round(at * steps_per_epoch) for at in (recipe.ramp.start, recipe.ramp.end))
     target: dict[str, Any] = {}
     if method.has_target:
         target = {
             "sparsity": sparse.sparsity,
-            "start": start,
-            "end": end,
-            "allocation": sparse.allocation,
-            # the method's own ramp begins when the method says
-            "ramp": None if sparse.ramp == method.usual_ramp else sparse.ramp,
+            "allocation": ALLOCATIONS[sparse.allocation.name](**sparse.allocation.arguments),
+            "ramp": choose_ramp(sparse.ramp.name, sparse.ramp.arguments, method, recipe),
             "min_weights": sparse.min_weights,
         }
+    if method.own_ramp is not None:
+        del target["ramp"]  # its settings say when
     begins_sparse = spec.part is not None and spec.part.begins_sparse
     sparsifier = sparsify(
         model,
@@ -148,20 +144,19 @@ def build_sparsifier(
         total_steps=recipe.epochs * steps_per_epoch,
         method=method,
         exclude=list(sparse.exclude),
-        keep_dense=[ends.get(name, name) for name in sparse.keep_dense],
         from_sparse=begins_sparse,
         **target,
     )
-    if begins_sparse and method.keeps == "active":
+    if begins_sparse and method.family.key == "active":
         sparsifier.freeze()  # the sparsity is constant, so the masks never change: no step needs to check
     return sparsifier
 
 
 def build_method(spec: SparseSpec) -> Method:
     """Build the method with its arguments."""
-    make = METHODS[spec.method]
-    _refuse("sparse", object_faults(METHODS, spec.method, spec.arguments))
-    return make(**spec.arguments)
+    make = METHODS[spec.method.name]
+    _refuse("sparse", object_faults(METHODS, spec.method.name, spec.method.arguments))
+    return make(**spec.method.arguments)
 
 
 def _refuse(what: str, faults: list[str]) -> None:

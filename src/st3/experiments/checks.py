@@ -4,7 +4,6 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from ..core import choices
-from ..core.budget.allocation import ALLOCATIONS
 from ..core.budget.ramp import RAMPS
 from ..core.method import METHODS
 from ..data import DATASETS
@@ -13,6 +12,7 @@ from ..registry import Registry
 from .arguments import argument_faults, build_or_none, default_arguments, object_faults, value_faults
 from .own_function import name_fault
 from .protocols import PROTOCOLS
+from .sparse_choices import CHOICES, name_and_arguments
 
 if TYPE_CHECKING:
     from .spec import DataSpec, SparseSpec, Spec
@@ -39,16 +39,11 @@ def table(values: Mapping[str, Any], name: str) -> dict[str, Any]:
 def name_faults(values: Mapping[str, Any]) -> list[str]:
     """Look up every name and check its arguments. Values of a wrong type are left to validation."""
     sparse = table(values, "sparse")
-    faults = [
-        *_unknown(ALLOCATIONS, sparse.get("allocation", "global")),
-        *_unknown(RAMPS, sparse.get("ramp", "cubic")),
-    ]
     return [
         *_data_faults(table(values, "data")),
         *_model_faults(table(values, "model")),
-        *_method_faults(sparse),
+        *(fault for key in CHOICES for fault in _choice_faults(key, sparse)),
         *_protocol_faults(table(values, "protocol")),
-        *faults,
     ]
 
 
@@ -85,21 +80,28 @@ def file_faults(data: "DataSpec") -> list[str]:
 
 def _misfits(sparse: "SparseSpec") -> list[str]:
     """Return which settings mean nothing to the method."""
-    if sparse.method not in METHODS:
+    if sparse.method.name not in METHODS:
         return []  # reported by name_faults, as are wrong arguments
-    chosen, name = build_or_none(METHODS, sparse.method, sparse.arguments), f"method {sparse.method!r}"
-    method = METHODS[sparse.method]() if chosen is None else chosen
+    chosen = build_or_none(METHODS, sparse.method.name, sparse.method.arguments)
+    method, name = (
+        METHODS[sparse.method.name]() if chosen is None else chosen,
+        f"method {sparse.method.name!r}",
+    )
     if not method.has_target:
-        usual = {"sparsity": None, "allocation": method.usual_allocation, "ramp": method.usual_ramp}
-        given = [key for key, value in {**usual, "min_weights": 0}.items() if getattr(sparse, key) != value]
+        found = {"sparsity": sparse.sparsity, "min_weights": sparse.min_weights or None}
+        for key, usual in (("allocation", method.usual_allocation), ("ramp", method.usual_ramp)):
+            choice = getattr(sparse, key)
+            found[key] = choice if choice.name != usual or choice.arguments else None
+        given = [key for key, value in found.items() if value is not None]
         reason = f"{name} learns its thresholds, so that no sparsity can be asked of it"
         return [f"{reason}: leave {', '.join(given)} out"] if given else []
     missing = [f"{name} needs a sparsity"] if sparse.sparsity is None else []
-    return missing + choices.contradictions(
+    ramp = build_or_none(RAMPS, sparse.ramp.name, sparse.ramp.arguments) if sparse.ramp.arguments else None
+    return missing + choices.find_contradictions(
         method,
         sparsity=None if chosen is None else sparse.sparsity,
-        allocation=sparse.allocation,
-        ramp=sparse.ramp,
+        allocation=sparse.allocation.name,
+        ramp=ramp or sparse.ramp.name,
         has_floor=sparse.min_weights > 0,
     )
 
@@ -122,13 +124,14 @@ def _model_faults(model: Mapping[str, Any]) -> list[str]:
     return _unknown(MODELS, name) or _faults(MODELS, name, table(model, "arguments"), "model")
 
 
-def _method_faults(sparse: Mapping[str, Any]) -> list[str]:
-    name, arguments = sparse.get("method", "st3"), table(sparse, "arguments")
-    if name == DENSE:
-        return [f"method 'dense' takes no argument {key!r}" for key in arguments]
+def _choice_faults(key: str, sparse: Mapping[str, Any]) -> list[str]:
+    """Check the method, ramp or allocation of a spec."""
+    name, arguments = name_and_arguments(sparse, key)
+    if key == "method" and name == DENSE:
+        return [f"method 'dense' takes no argument {argument!r}" for argument in arguments]
     if not isinstance(name, str):
         return []
-    return _unknown(METHODS, name) or object_faults(METHODS, name, arguments)
+    return _unknown(CHOICES[key], name) or object_faults(CHOICES[key], name, arguments)
 
 
 def _protocol_faults(protocol: Mapping[str, Any]) -> list[str]:

@@ -64,7 +64,7 @@ def conclude(
         "steps": steps,
         "seconds": round(progress.seconds, 3),
         "sparsity": found.sparsity,
-        "method": spec.sparse.method,
+        "method": spec.sparse.method.name,
         "target": None if spec.sparse.is_dense else spec.sparse.sparsity,
         "parameters": parameters,
         "active_parameters": parameters - found.zeros,

@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
+from ..core.budget.allocation import ALLOCATIONS
 from ..core.method import METHODS
 from ..data import DATASETS
 from ..models import MODELS
@@ -64,7 +65,8 @@ def _usual_values(spec: "Spec") -> dict[str, Any]:
     for key, registry, name in (
         ("data.options", DATASETS, spec.data.name),
         ("model.arguments", MODELS, spec.model.name),
-        ("sparse.arguments", METHODS, spec.sparse.method),
+        ("sparse.method.arguments", METHODS, spec.sparse.method.name),
+        ("sparse.allocation.arguments", ALLOCATIONS, spec.sparse.allocation.name),
         ("protocol.arguments", PROTOCOLS, spec.protocol.name),
     ):
         if name in registry:

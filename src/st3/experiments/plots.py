@@ -78,7 +78,7 @@ def _sparse_differences(runs: Sequence[Run], flat: list[dict[str, Any]]) -> list
     return [
         key
         for key in keys
-        if key not in ("sparse.method", "sparse.sparsity")
+        if key not in ("sparse.method.name", "sparse.sparsity")
         and len({repr(spec.get(key)) for spec in sparse}) > 1
     ]
 

@@ -71,7 +71,7 @@ class Run:
     @property
     def method(self) -> str | None:
         """The sparse-training method, or None for a dense run."""
-        method = _section(self.spec, "sparse").get("method")
+        method = _section(_section(self.spec, "sparse"), "method").get("name")
         return None if method in (None, DENSE) else str(method)
 
     @property

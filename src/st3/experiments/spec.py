@@ -18,9 +18,11 @@ from .changes import full_keys, make_changes
 from .checks import DENSE, check_device, contradictions, name_faults, table
 from .old_specs import translate_spec
 from .protocols import PROTOCOLS, PartSpec, ProtocolSpec
+from .sparse_choices import expand_choices, name_and_arguments
 
 __all__ = [
     "DENSE",
+    "ChoiceSpec",
     "DataSpec",
     "MachineSpec",
     "ModelSpec",
@@ -59,21 +61,26 @@ class ModelSpec(Section):
     arguments: dict[str, Any] = Field(default_factory=dict)
 
 
-class SparseSpec(Section):
-    """The arguments of `st3.sparsify`; the times of the ramp are in the recipe."""
+class ChoiceSpec(Section):
+    """A method, ramp or allocation by name, with its settings."""
 
-    method: str = "st3"
-    arguments: dict[str, Any] = Field(default_factory=dict)  # of the method
+    name: str
+    arguments: dict[str, Any] = Field(default_factory=dict)
+
+
+class SparseSpec(Section):
+    """The arguments of `st3.sparsify`."""
+
+    method: ChoiceSpec = ChoiceSpec(name="st3")
     sparsity: Annotated[float, AfterValidator(_sparsity)] | None = 0.9  # None: the method has no target
-    allocation: str = "global"
-    ramp: str = "cubic"
-    exclude: tuple[str, ...] = ()
-    keep_dense: tuple[str, ...] = ()
+    allocation: ChoiceSpec = ChoiceSpec(name="global")
+    ramp: ChoiceSpec = ChoiceSpec(name="cubic")  # times that are not among its arguments: see choose_ramp
+    exclude: tuple[str, ...] = ()  # names and globs; "first layer", "last layer"
     min_weights: NonNegativeInt = 0
 
     @property
     def is_dense(self) -> bool:
-        return self.method == DENSE
+        return self.method.name == DENSE
 
 
 class SeedSpec(Section):
@@ -112,7 +119,9 @@ class Spec(Section):
 
     def without_sparsity(self) -> "Spec":
         """Return the same training by itself and without sparsity."""
-        return self.alone().model_copy(update={"sparse": SparseSpec(method=DENSE, sparsity=0.0)})
+        return self.alone().model_copy(
+            update={"sparse": SparseSpec(method=ChoiceSpec(name=DENSE), sparsity=0.0)}
+        )
 
 
 # What users may set.
@@ -150,6 +159,7 @@ def compose(
     }
     values = copy.deepcopy(values)
     faults: list[str] = []
+    expand_choices(values["sparse"])
     keys = full_keys(changes or {}, USER_SECTIONS, faults)
     of_recipe = {key: value for key, value in keys.items() if key.startswith("recipe")}
     make_changes(values, {key: value for key, value in keys.items() if key not in of_recipe}, faults)
@@ -198,16 +208,21 @@ def _fill_in(values: dict[str, Any], faults: list[str], *, has_recipe: bool) -> 
     usual = DATASETS.declaration(name) if name in [*DATASETS] else Declaration(*STAND_IN)
     faults += _missing(name, usual, has_model="name" in model, has_recipe=has_recipe)
     model.setdefault("name", usual.model or STAND_IN[0])
-    is_dense = sparse.get("method") == DENSE
+    expand_choices(sparse)
+    is_dense = name_and_arguments(sparse, "method")[0] == DENSE
     protocol.setdefault("name", "twin" if usual.dense_twin and not is_dense else "single")
     resolve_protocol(protocol, sparse, faults)
     if str(protocol["name"]) in PROTOCOLS:
         for key, value in PROTOCOLS[protocol["name"]].usual.items():
             sparse.setdefault(key, value)
-    method = build_or_none(METHODS, str(sparse.get("method", "st3")), table(sparse, "arguments"))
+    expand_choices(sparse)
+    sparse.setdefault("method", {}).setdefault("name", "st3")
+    chosen, arguments = name_and_arguments(sparse, "method")
+    method = build_or_none(METHODS, str(chosen), arguments)
     if method is not None:
-        sparse.setdefault("allocation", method.usual_allocation)
-        sparse.setdefault("ramp", method.usual_ramp)
+        for key, value in (("allocation", method.usual_allocation), ("ramp", method.usual_ramp)):
+            if isinstance(sparse.setdefault(key, {}), dict):
+                sparse[key].setdefault("name", value)
         if method.own_sparsity is not None:
             sparse.setdefault("sparsity", method.own_sparsity)
         if not method.has_target:

@@ -62,7 +62,7 @@ class Job:
     @property
     def passes(self) -> int:
         """How many forward and backward passes the next batch gets."""
-        return 1 if self.sparsifier is None else self.sparsifier.passes
+        return 1 if self.sparsifier is None else self.sparsifier.method.passes
 
     @property
     def total_steps(self) -> int:
@@ -93,8 +93,6 @@ class Job:
         norm = torch.zeros((), device=self.process.device)
         if self.recipe.clip_norm is not None:
             self.scaler.unscale_(self.optimizer)
-            if self.is_sharded and self.sparsifier is not None:
-                self.sparsifier.map_gradients()  # clipping must see the gradients that will be applied
             norm = nn.utils.clip_grad_norm_(self.model.parameters(), self.recipe.clip_norm)
             norm = norm.full_tensor() if hasattr(norm, "full_tensor") else norm
         self.scaler.step(self.optimizer)

@@ -98,7 +98,7 @@ def _asked_sparsity(job: Job) -> float | None:
     """Return the sparsity that the ramp asks for; None for a dense model or a method without a target."""
     if job.sparsifier is None or job.sparsifier.sparsity is None:
         return None
-    return float(job.sparsifier.ramp(job.sparsifier.step))
+    return float(job.sparsifier.asked())
 
 
 def _largest_threshold(job: Job) -> float | None:

@@ -20,7 +20,6 @@ from torch import nn
 from ...core.method import METHODS
 from ...files.weights import read_weights
 from ...training.paths import RAW_WEIGHTS, part_folder
-from ...training.recipe import RampRecipe
 from .protocol import PROTOCOLS, Part, PartSpec, Protocol, Summary
 
 if TYPE_CHECKING:
@@ -74,7 +73,7 @@ class Cycles(Protocol):
 
     def faults(self, spec: "Spec") -> list[str]:
         faults = []
-        name = spec.sparse.method
+        name = spec.sparse.method.name
         if spec.sparse.is_dense:
             faults.append("method 'dense' leaves nothing to prune from cycle to cycle: give another method")
         elif not spec.sparse.sparsity:
@@ -83,15 +82,13 @@ class Cycles(Protocol):
             faults.append(
                 f"method {name!r} makes no sense in cycles: {reason}; try gmp (LRR), st3 or feather"
             )
-        elif spec.sparse.ramp != "constant":
-            faults.append(f"a cycle keeps one sparsity: leave out ramp {spec.sparse.ramp!r}")
+        elif spec.sparse.ramp.name != "constant" or spec.sparse.ramp.arguments:
+            faults.append(f"a cycle keeps one sparsity: leave out ramp {spec.sparse.ramp.name!r}")
         return faults
 
     def parts(self, spec: "Spec") -> list[Part]:
         """Return the cycles: the first one is dense, each later one keeps its own sparsity."""
         assert spec.sparse.sparsity is not None
-        ramp = RampRecipe(start=0.0, end=spec.recipe.ramp.end)  # sparse before the first step
-        recipe = spec.recipe.model_copy(update={"ramp": ramp})
         parts = []
         for number, sparsity in enumerate(cycle_sparsities(spec.sparse.sparsity, self.prune)):
             sparse = (
@@ -101,11 +98,11 @@ class Cycles(Protocol):
             )
             part = PartSpec(
                 title=f"{self.kind} {number}",
-                first_epoch=0 if self.reset_seed else number * recipe.epochs,
+                first_epoch=0 if self.reset_seed else number * spec.recipe.epochs,
                 begins_sparse=number > 0,
                 hands_over=self.carry,
             )
-            own = spec.alone().model_copy(update={"sparse": sparse, "recipe": recipe, "part": part})
+            own = spec.alone().model_copy(update={"sparse": sparse, "part": part})
             title = f"{part.title}, {f'sparsity {sparsity:.6g}' if number else 'dense'}"
             parts.append(Part(own, title, part_folder(self.kind, number)))
         return parts
