@@ -28,7 +28,7 @@ class PlainProgress(Listener):
     """One line on stderr per finished epoch."""
 
     def __init__(self, spec: Spec) -> None:
-        self.epochs, self.target = spec.recipe.epochs, spec.sparse.sparsity
+        self.epochs, self.target = spec.recipe.total_epochs, spec.sparse.sparsity
         self.parts_left = 0
         self._first_batch = self._done = self._total = 0
         self._run_began = self._epoch_began = time.monotonic()

@@ -7,6 +7,7 @@ from ..experiments.protocols import PROTOCOLS
 from ..experiments.sparse_choices import choose_ramp
 from ..experiments.spec import Spec
 from ..training.process import Process
+from ..training.recipe import Recipe
 
 __all__ = ["spec_text"]
 
@@ -71,7 +72,7 @@ def _epoch(number: float) -> str:
 def _recipe(spec: Spec) -> str:
     recipe, optimizer = spec.recipe, spec.recipe.optimizer
     parts = [
-        f"{recipe.name}: {recipe.epochs} epoch{'s'[: recipe.epochs > 1]}",
+        f"{recipe.name}: {recipe.epochs} epoch{'s'[: recipe.epochs > 1]}{_later(recipe)}",
         f"batch {recipe.batch_size}",
         f"{optimizer.name} {optimizer.lr:g} ({recipe.rate.kind})",
         f"momentum {optimizer.momentum:g}{' (nesterov)' if optimizer.nesterov else ''}",
@@ -82,6 +83,12 @@ def _recipe(spec: Spec) -> str:
     if recipe.label_smoothing:
         parts.append(f"label smoothing {recipe.label_smoothing:g}")
     return ", ".join(parts)
+
+
+def _later(recipe: Recipe) -> str:
+    """Return the epochs after the schedule."""
+    frozen = f" + {recipe.freeze_epochs} with fixed masks" if recipe.freeze_epochs else ""
+    return frozen + (f" + {recipe.epochs} from the best weights, the rate rewound" if recipe.rewind else "")
 
 
 def _machine(spec: Spec, process: Process) -> str:

@@ -60,7 +60,7 @@ def conclude(
         **accuracy,
         "pictures": {part: len(getattr(splits, part)) for part in ("train", "validation", "test")},
         "best_epoch": progress.best_epoch,
-        "epochs": spec.recipe.epochs,
+        "epochs": spec.recipe.total_epochs,
         "steps": steps,
         "seconds": round(progress.seconds, 3),
         "sparsity": found.sparsity,

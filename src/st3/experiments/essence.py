@@ -18,7 +18,7 @@ __all__ = ["differences", "essence", "is_circumstance"]
 
 # Settings by dotted key (or its beginning) that say where and on what a run is computed, or are mere names. Devices,
 # threads and precision do change the rounding, but a run may be resumed under others.
-CIRCUMSTANCES = ("machine.", "data.dir", "data.download", "recipe.name", "part.title")
+CIRCUMSTANCES = ("machine.", "record.", "data.dir", "data.download", "recipe.name", "part.title")
 
 
 def is_circumstance(key: str) -> bool:

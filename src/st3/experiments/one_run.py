@@ -12,6 +12,7 @@ from typing import Any
 import torch
 from torch import nn
 
+from ..atomic import write_text
 from ..data import Batches, Pictures, Splits
 from ..data.seeds import generator_for
 from ..files.weights import write_weights
@@ -22,7 +23,7 @@ from ..training.later_epochs import LaterEpochs
 from ..training.listener import Listener
 from ..training.loop import fit
 from ..training.optimizer import build_optimizer
-from ..training.paths import CHECKPOINTS, RAW_WEIGHTS
+from ..training.paths import CHECKPOINTS, RAW_WEIGHTS, SWITCHES
 from ..training.process import Process
 from ..training.records import Records
 from ..training.snapshots import Snapshots
@@ -79,6 +80,8 @@ def train_one(spec: Spec, folder: Path, model: nn.Module, session: Session) -> d
     raw_weights = snapshots.final_raw_weights() if hands_over else {}
     if job.sparsifier is not None:
         job.sparsifier.finalize()
+    if snapshots.counter is not None and process.is_first:
+        write_text(folder / SWITCHES, json.dumps(snapshots.counter.histograms(), indent=1))
     snapshots.load_best()
     test = _batches(spec, splits.test, process)
     accuracy = {"validation": evaluate(job, job.validation), "test": evaluate(job, test)}
@@ -156,6 +159,7 @@ def _snapshots(spec: Spec, job: Job, folder: Path, session: Session) -> Snapshot
         keep=session.keep,
         minutes=session.minutes,
         keeps_best_raw=spec.part is not None and spec.part.hands_over == "best",
+        switch_windows=spec.record.switch_windows,
     )
 
 

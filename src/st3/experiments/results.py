@@ -115,8 +115,11 @@ class Run:
     @property
     def planned_epochs(self) -> int | None:
         """How many epochs the whole run has."""
-        epochs = _section(self.spec, "recipe").get("epochs")
-        return None if epochs is None else int(epochs) * self.planned_parts
+        recipe = _section(self.spec, "recipe")
+        if recipe.get("epochs") is None:
+            return None
+        epochs = int(recipe["epochs"]) * (2 if recipe.get("rewind") else 1) + int(recipe.get("freeze_epochs") or 0)
+        return epochs * self.planned_parts
 
     @property
     def best(self) -> Record | None:

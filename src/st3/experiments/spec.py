@@ -103,6 +103,14 @@ class MachineSpec(Section):
     threads: PositiveInt | None = None
 
 
+class RecordSpec(Section):
+    """What is recorded beside the usual metrics; it does not change the result."""
+
+    switch_windows: NonNegativeInt = (
+        0  # count the switches of every weight at every step, in so many parts of the run
+    )
+
+
 class Spec(Section):
     data: DataSpec
     model: ModelSpec
@@ -110,6 +118,7 @@ class Spec(Section):
     recipe: Recipe
     seeds: SeedSpec = SeedSpec()
     machine: MachineSpec = MachineSpec()
+    record: RecordSpec = RecordSpec()
     protocol: ProtocolSpec = ProtocolSpec()
     part: PartSpec | None = None  # set by the protocol in the specs of its trainings, never by the user
 

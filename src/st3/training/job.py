@@ -66,7 +66,7 @@ class Job:
 
     @property
     def total_steps(self) -> int:
-        return self.recipe.epochs * len(self.train)
+        return self.recipe.total_epochs * len(self.train)
 
     def scores(self, pictures: Tensor) -> Tensor:
         """Run the model in the job's precision and return its class scores in float32."""
@@ -81,8 +81,12 @@ class Job:
         return F.cross_entropy(scores, labels, label_smoothing=smoothing, reduction="sum")
 
     def rate(self, step: int) -> float:
-        """Return the learning rate of the step that comes after `step` others."""
-        return self.recipe.optimizer.lr * self.recipe.rate.factor(step, len(self.train), self.recipe.epochs)
+        """Return the learning rate of the step that comes after `step` others; a rewind takes it from its start."""
+        recipe, batches = self.recipe, len(self.train)
+        if recipe.rewind:
+            before = (recipe.epochs + recipe.freeze_epochs) * batches
+            step = step - before if step >= before else step
+        return recipe.optimizer.lr * recipe.rate.factor(step, batches, recipe.epochs)
 
     def set_rate(self, rate: float) -> None:
         for group in self.optimizer.param_groups:

@@ -21,7 +21,8 @@ def fit(
     """Train from where `progress` stands to the last epoch; `snapshots` keeps checkpoints and the best weights."""
     recipe, batches = job.recipe, len(job.train)
     log_every = max(1, job.total_steps // LINES)
-    for epoch in range(progress.epoch, recipe.epochs):
+    for epoch in range(progress.epoch, recipe.total_epochs):
+        _begin_epoch(job, epoch, progress, snapshots)
         job.model.train()
         began = time.perf_counter() - progress.seconds
         for pictures, labels in job.train.epoch(epoch, first=progress.batch):
@@ -33,6 +34,8 @@ def fit(
                 loss = job.summed_loss(scores, labels, recipe.label_smoothing)
                 job.scaler.scale(loss * share / passes).backward()
             norm = job.update()
+            if snapshots.counter is not None:
+                snapshots.counter.count(epoch)
             progress.count(loss, scores, labels, norm)
             progress.seconds = time.perf_counter() - began
             for listener in listeners:
@@ -60,3 +63,15 @@ def fit(
         for listener in listeners:
             listener.on_epoch(metrics, layers)
         snapshots.save(progress)
+
+
+def _begin_epoch(job: Job, epoch: int, progress: Progress, snapshots: Snapshots) -> None:
+    """Fix the masks when the recipe's schedule is over; for a rewind, go back to the best weights."""
+    recipe = job.recipe
+    if recipe.rewind and epoch == recipe.epochs + recipe.freeze_epochs and progress.batch == 0:
+        snapshots.load_best()
+        if job.sparsifier is not None:
+            job.sparsifier.freeze()
+            job.sparsifier.adopt()
+    elif epoch >= recipe.epochs and job.sparsifier is not None:
+        job.sparsifier.freeze()

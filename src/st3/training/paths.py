@@ -39,6 +39,7 @@ SESSIONS = "sessions.jsonl"  # the same of every session
 STEPS, EPOCHS, LAYERS = RECORDS = ("steps.jsonl", "epochs.jsonl", "layers.jsonl")
 CHECKPOINTS = "checkpoints"
 MODEL = "model.safetensors"
+SWITCHES = "switches.json"  # switches per weight, on request
 SPARSE_MODEL = "model.sparse.safetensors"
 RAW_WEIGHTS = "raw.safetensors"  # what the next training of the run begins with
 REPORT = "report.html"

@@ -7,7 +7,15 @@ import tomllib
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import Field, NonNegativeFloat, PositiveFloat, PositiveInt, field_validator, model_validator
+from pydantic import (
+    Field,
+    NonNegativeFloat,
+    NonNegativeInt,
+    PositiveFloat,
+    PositiveInt,
+    field_validator,
+    model_validator,
+)
 
 from ..registry import suggest
 from .rates import AnyRate
@@ -69,6 +77,13 @@ class Recipe(Section):
     optimizer: OptimizerRecipe
     rate: AnyRate
     ramp: RampRecipe
+    freeze_epochs: NonNegativeInt = 0  # more epochs after those, with the masks fixed
+    rewind: bool = False  # then `epochs` more from the best weights: masks fixed, the rate from its start
+
+    @property
+    def total_epochs(self) -> int:
+        """All epochs, those after the schedule included."""
+        return self.epochs * (2 if self.rewind else 1) + self.freeze_epochs
 
     @model_validator(mode="after")
     def _times_must_fit(self) -> Self:
@@ -94,7 +109,9 @@ class Recipe(Section):
         """Return the recipe for another number of epochs, with ramp, warm-up and drops in proportion."""
         ratio = epochs / self.epochs
         ramp = RampRecipe(start=self.ramp.start * ratio, end=self.ramp.end * ratio)
-        return self.model_copy(update={"epochs": epochs, "rate": self.rate.scaled(ratio), "ramp": ramp})
+        frozen = max(1, round(self.freeze_epochs * ratio)) if self.freeze_epochs else 0
+        own = {"epochs": epochs, "rate": self.rate.scaled(ratio), "ramp": ramp, "freeze_epochs": frozen}
+        return self.model_copy(update=own)
 
 
 def built_in_recipes() -> dict[str, Path]:

@@ -12,7 +12,7 @@ from . import sharded_state
 from .checkpoint import CheckpointFolder
 from .job import Job, Progress
 from .paths import SPEC
-from .switches import Switches
+from .switches import SwitchCounter, Switches
 
 __all__ = ["Snapshots"]
 
@@ -35,6 +35,7 @@ class Snapshots:
         keep: int = 2,
         minutes: float = 20.0,
         keeps_best_raw: bool = False,
+        switch_windows: int = 0,
     ) -> None:
         self.job, self.minutes, self.keeps_best_raw = job, minutes, keeps_best_raw
         self.identity = identity  # of spec and data: checkpoints with another identity are refused
@@ -42,6 +43,9 @@ class Snapshots:
         self.best_raw: dict[str, Tensor] = {}  # its raw weights, if the next training begins with them
         self.checkpoints = CheckpointFolder(folder, keep)
         self.switches = None if job.sparsifier is None else Switches(job.sparsifier.layers)
+        self.counter: SwitchCounter | None = None  # on request
+        if switch_windows and job.sparsifier is not None:
+            self.counter = SwitchCounter(job.sparsifier.layers, switch_windows, job.recipe.total_epochs)
         self._last = time.monotonic()
 
     @property
@@ -72,6 +76,7 @@ class Snapshots:
                 "optimizer": optimizer,
                 "best": self.best,
                 "best_raw": self.best_raw,
+                "switch_counts": None if self.counter is None else self.counter.state(),
             }
             self.checkpoints.save(state, progress.step(len(job.train)))
         process.wait()
@@ -107,6 +112,13 @@ class Snapshots:
             progress.tally = (total if process.is_first else torch.zeros_like(total)).to(process.device)
         if self.switches is not None:
             self.switches.masks = {name: mask.to(process.device) for name, mask in state["masks"].items()}
+        if self.counter is not None:
+            if not state.get("switch_counts"):
+                raise ValueError(
+                    f"checkpoint {path} holds no counts of switches, which record.switch_windows asks for: leave it "
+                    f"out, or start again with another --run"
+                )
+            self.counter.load_state(state["switch_counts"])
         return True
 
     def keep_best(self) -> None:
@@ -116,7 +128,7 @@ class Snapshots:
             self.best_raw = _copies(self.raw_weights())
 
     def load_best(self) -> None:
-        """Load the weights of the best epoch into the model; training cannot continue after this."""
+        """Load the weights of the best epoch into the model; to continue, the sparsifier must adopt them."""
         if self.job.is_sharded:
             sharded_state.load_model(self.job.model, self.best)
         else:

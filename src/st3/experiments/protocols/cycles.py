@@ -98,7 +98,7 @@ class Cycles(Protocol):
             )
             part = PartSpec(
                 title=f"{self.kind} {number}",
-                first_epoch=0 if self.reset_seed else number * spec.recipe.epochs,
+                first_epoch=0 if self.reset_seed else number * spec.recipe.total_epochs,
                 begins_sparse=number > 0,
                 hands_over=self.carry,
             )
