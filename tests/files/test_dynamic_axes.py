@@ -69,8 +69,8 @@ class Reader(nn.Module):
         return (words * attention_mask[..., None], words.mean())
 
 
-def limit(most):
-    sequence = torch.export.Dim("sequence", max=most)
+def limit(least, most):
+    sequence = torch.export.Dim("sequence", min=least, max=most)
     return {"input_ids": {0: "batch", 1: "sequence"}, "attention_mask": {0: "batch", 1: sequence}}
 
 
@@ -84,7 +84,7 @@ def test_a_model_with_a_longest_sequence_asks_for_the_limit_and_takes_it(export,
     )
     assert not list(tmp_path.iterdir())
     model = Reader()
-    export(model, tokens(2, 8), tmp_path / "m", dynamic=limit(64))
+    export(model, tokens(2, 8), tmp_path / "m", dynamic=limit(1, 64))
     for length in (1, 3, 64):
         check(export, tmp_path / "m", model, tokens(2, length))
 
@@ -94,6 +94,13 @@ def test_without_dynamic_only_the_batch_of_named_inputs_may_vary(tmp_path):
     made = st3.export_program(model, tokens(1, 6), tmp_path / "m")
     assert "any size of batch;" in str(made)
     check(st3.export_program, tmp_path / "m", model, tokens(5, 6))
+
+
+def test_the_check_keeps_to_the_limits(tmp_path):
+    model = Reader()
+    for length, least, most in ((6, 4, 64), (6, 6, 64), (6, 5, 6)):
+        made = st3.export_program(model, tokens(2, length), tmp_path / "m", dynamic=limit(least, most))
+        assert made.difference < 1e-4
 
 
 class Lengths(nn.Module):
@@ -164,6 +171,15 @@ class Keywords(nn.Module):
 class Positions(nn.Module):
     def forward(self, x, *others):
         return x * others[0]
+
+
+@pytest.mark.parametrize("dynamic", [True, {"input_ids": "batch"}])
+def test_dynamic_must_be_a_table_of_tables(dynamic, tmp_path):
+    with pytest.raises(TypeError) as error:
+        st3.export_program(Reader(), tokens(2, 7), tmp_path / "m", dynamic=dynamic)
+    assert str(error.value) == (
+        f"dynamic must be like {{'input_ids': {{0: 'batch', 1: 'sequence'}}}}, got {dynamic!r}"
+    )
 
 
 @pytest.mark.parametrize(

@@ -88,10 +88,6 @@ class Contents:
     tensors: dict[str, Entry]
     tied: dict[str, str]
 
-    @property
-    def names(self) -> list[str]:
-        return [*self.tensors, *self.tied]
-
     @staticmethod
     def to_metadata(tensors: Mapping[str, dict[str, Any] | str], tied: Mapping[str, str]) -> dict[str, str]:
         """Return the contents as metadata of a safetensors file."""

@@ -116,9 +116,8 @@ def other_sizes(inputs: Inputs, axes: Mapping[str, Mapping[int, Any]]) -> list[I
         dim: inputs.tensors[argument].shape[axis] for argument in axes for axis, dim in axes[argument].items()
     }
     usual = {dim: max(2, size) for dim, size in example.items()}
-    # Shorter where possible: a longer sequence may exceed what the model can take.
-    other = {dim: size // 2 if size > 3 else size + 1 for dim, size in usual.items()}
-    single = usual | {chosen[0]: 1 for chosen in axes.values() if 0 in chosen}
+    other = {dim: _pick_other(dim, size) for dim, size in usual.items()}
+    single = usual | {chosen[0]: 1 for chosen in axes.values() if 0 in chosen and chosen[0].min <= 1}
     trials = [usual, other] + [single] * (single != usual)
     return [_resize(inputs, axes, sizes) for sizes in trials]
 
@@ -146,6 +145,8 @@ def _find_batch(inputs: Inputs) -> dict[str, dict[int, str]]:
 
 
 def _check_axes(inputs: Inputs, axes: Axes) -> None:
+    if not isinstance(axes, Mapping) or not all(isinstance(chosen, Mapping) for chosen in axes.values()):
+        raise TypeError(f"dynamic must be like {{'input_ids': {{0: 'batch', 1: 'sequence'}}}}, got {axes!r}")
     for argument, chosen in axes.items():
         if argument not in inputs.tensors:
             raise ValueError(
@@ -157,7 +158,7 @@ def _check_axes(inputs: Inputs, axes: Axes) -> None:
                 raise ValueError(
                     f"dynamic: {argument} has no axis {axis!r}, its shape is {shape_text(tensor.shape)}"
                 )
-            if not (name.isidentifier() if isinstance(name, str) else hasattr(name, "__name__")):
+            if not (name.isidentifier() if isinstance(name, str) else hasattr(name, "max")):
                 raise ValueError(
                     f"dynamic: axis {axis} of {argument} needs a name such as 'sequence' or a torch.export.Dim, "
                     f"got {name!r}"
@@ -166,6 +167,12 @@ def _check_axes(inputs: Inputs, axes: Axes) -> None:
                 raise ValueError(
                     f"example_input is empty: axis {axis} of {argument} must have a size of at least 1"
                 )
+
+
+def _pick_other(dim: Any, size: int) -> int:
+    """Return another size within the limits; shorter where possible, since longer may exceed what the model takes."""
+    sizes = (size // 2, size + 1, size - 1)
+    return next((other for other in sizes if max(2, dim.min) <= other <= dim.max), size)
 
 
 def _resize(inputs: Inputs, axes: Mapping[str, Mapping[int, Any]], sizes: Mapping[Any, int]) -> Inputs:

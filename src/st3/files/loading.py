@@ -66,13 +66,13 @@ def load_sparse(path: str | PathLike[str], model: nn.Module | None = None) -> nn
 def read_sparse(path: Path, wanted: Mapping[str, Tensor] | None = None) -> tuple[dict[str, Tensor], Any]:
     """Return the stored state_dict and metadata; `wanted` are the tensors of the model that it must fit."""
     with _open(path) as file:
-        tied = file.contents.tied
+        tensors, tied = file.contents.tensors, file.contents.tied
         if wanted is None:
             file.check_size()
         else:
-            tied = tied | fill_ties(find_ties(wanted), file.contents.names)
+            tied = tied | fill_ties(find_ties(wanted), [*tensors, *tied])
             file.check_shapes(wanted, tied)
-        weights = {name: file.read(name, entry) for name, entry in file.contents.tensors.items()}
+        weights = {name: file.read(name, entry) for name, entry in tensors.items()}
         for name, other in tied.items():
             weights[name] = weights[other]
         return weights, file.metadata
