@@ -48,13 +48,13 @@ def conclude(
     write_weights(path, weights, about)
     plain.load_state_dict(read_weights(path)[0])
     found = report(plain, torch.zeros(1, *splits.shape), include=layers)
-    if layers and found.zeros < _zeros_asked(spec.sparse, found.weights):
+    if layers and found.zeros < _zeros_asked(spec.sparse, found.numel):
         raise TargetMissedError(
-            f"the best model holds {found.zeros:,} zeros in {found.weights:,} weights: too few"
+            f"the best model holds {found.zeros:,} zeros in {found.numel:,} weights: too few"
         )
     sparse = path.with_suffix(".sparse.safetensors")
     size = None if spec.sparse.is_dense else save_sparse(plain, sparse, metadata=about)
-    parameters = found.weights + found.other_parameters
+    parameters = found.numel + found.other_parameters
     summary = {
         **accuracy,
         "pictures": {part: len(getattr(splits, part)) for part in ("train", "validation", "test")},
