@@ -94,7 +94,7 @@ def test_the_file_has_exactly_the_sparsity_asked_for(whole):
     model = MODELS[about["model"]["name"]](classes=10, channels=1)
     model.load_state_dict(weights)
     found = report(model)
-    assert found.zeros == int((found.weights - 1) * 0.9) + 1
+    assert found.zeros == int((found.numel - 1) * 0.9) + 1
     assert json.loads((whole / "summary.json").read_text())["sparsity"] == found.sparsity
 
 

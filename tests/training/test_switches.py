@@ -22,9 +22,8 @@ def set_weights(model, weights):
 def test_every_change_of_every_weight_is_counted_in_its_window():
     model, layers = make_layers([1.0, 1.0, 1.0, 0.0])
     counter = SwitchCounter(layers, windows=2, epochs=4)
-    for epoch, weights in enumerate(
-        [[0.0, 1.0, 1.0, 0.0], [1.0, 1.0, 0.0, 0.0], [0.0, 1.0, 0.0, 1.0], [0.0, 2.0, 0.0, 1.0]]
-    ):
+    course = [[0.0, 1.0, 1.0, 0.0], [1.0, 1.0, 0.0, 0.0], [0.0, 1.0, 0.0, 1.0], [0.0, 2.0, 0.0, 1.0]]
+    for epoch, weights in enumerate(course):
         set_weights(model, weights)
         counter.count(epoch)
     assert counter.histograms() == {

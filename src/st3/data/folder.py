@@ -27,10 +27,11 @@ def folder(
     side: int = 224,
     resize: int | None = None,
 ) -> Splits:
-    """Read pictures from class folders: `directory`/CLASS, or train/CLASS, val/CLASS and test/CLASS in `directory`.
+    """Read pictures of your own, sorted into one folder per class.
 
-    `validation` and `test` are the shares of the training pictures that replace a missing val/ and test/: a tenth each
-    unless given. With a share of 0, validation and test are the same pictures, which flatters the test.
+    `directory` holds the class folders, or train/ with them and perhaps val/ and test/. `validation` and `test` are the
+    shares of the training pictures that replace a missing val/ and test/: a tenth each unless given. With a share of 0,
+    validation and test are the same pictures, which flatters the test.
 
     Training takes a random part of 8 to 100 % of a picture, scales it to `side` and mirrors half of them; evaluation
     scales the short side to `resize`, 8/7 of `side` unless given, and takes the centre.

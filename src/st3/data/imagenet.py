@@ -28,7 +28,7 @@ def imagenet(
     side: int = 224,
     resize: int | None = None,
 ) -> Splits:
-    """Read ImageNet from the class folders of `directory`/train and `directory`/val.
+    """Read ImageNet: 1,000 class folders each in train/ and val/ of `directory`.
 
     `validation` is the share of the training pictures to hold out; with 0, validation and test are both val/, which
     flatters the test. `side` and `resize` are those of `folder`.

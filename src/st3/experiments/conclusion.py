@@ -49,13 +49,13 @@ def conclude(
     write_weights(path, weights, about)
     plain.load_state_dict(read_weights(path)[0])
     found = report(plain, torch.zeros(1, *splits.shape), include=layers)
-    if layers and found.zeros < _required_zeros(spec.sparse, found.weights):
+    if layers and found.zeros < _required_zeros(spec.sparse, found.numel):
         raise TargetMissedError(
-            f"the best model has only {found.zeros:,} zeros in {found.weights:,} weights: fewer than asked for"
+            f"the best model has only {found.zeros:,} zeros in {found.numel:,} weights: fewer than asked for"
         )
     sparse = folder / SPARSE_MODEL
     size = None if spec.sparse.is_dense else save_sparse(plain, sparse, metadata=about)
-    parameters = found.weights + found.other_parameters
+    parameters = found.numel + found.other_parameters
     summary = {
         **accuracy,
         "pictures": {part: len(getattr(splits, part)) for part in ("train", "validation", "test")},

@@ -1,4 +1,4 @@
-"""A small network for 8×8 pictures of digits: large enough to be made sparse, trained in seconds on a laptop."""
+"""A small network for the 8×8 digits: large enough to be made sparse, small enough to train in seconds."""
 
 from torch import Tensor, nn
 

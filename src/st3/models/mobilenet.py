@@ -1,4 +1,4 @@
-"""MobileNetV1 for 224×224 pictures (Howard et al., 2017), width 1: 13 depthwise-separable blocks."""
+"""MobileNetV1 for 224×224 pictures (Howard et al., 2017) at width 1: 13 depthwise-separable blocks."""
 
 from torch import Tensor, nn
 from torch.nn import functional as F
@@ -8,7 +8,7 @@ from .initialise import initialise
 
 __all__ = ["mobilenet_v1"]
 
-# (channels out, stride) of each block
+# (output channels, stride) of each block
 BLOCKS = ((64, 1), (128, 2), (128, 1), (256, 2), (256, 1), (512, 2), *[(512, 1)] * 5, (1024, 2), (1024, 1))
 
 

@@ -1,4 +1,4 @@
-"""Counting leaves no trace in the model, nor anywhere else."""
+"""Counting has no side effects on the model or on torch."""
 
 from typing import Any
 
@@ -29,14 +29,14 @@ def model() -> nn.Sequential:
 PICTURES = torch.randn(2, 3, 10, 10)
 
 
-def test_training_flags_come_back_one_by_one(model: nn.Sequential) -> None:
+def test_training_flags_are_restored_one_by_one(model: nn.Sequential) -> None:
     model.train()
     model[1].eval()
     count_macs(model, PICTURES)
     assert [module.training for module in model.modules()] == [True, True, False, True, True, True]
 
 
-def test_weights_and_statistics_stay(model: nn.Sequential) -> None:
+def test_weights_and_running_statistics_do_not_change(model: nn.Sequential) -> None:
     before = snapshot(model)
     versions = [tensor._version for tensor in (*model.parameters(), *model.buffers())]
     count_macs(model.train(), PICTURES)
@@ -49,7 +49,7 @@ def test_no_gradient_is_left_behind(model: nn.Sequential) -> None:
     assert all(parameter.grad is None for parameter in model.parameters())
 
 
-def test_everything_comes_back_when_the_forward_pass_fails(model: nn.Sequential) -> None:
+def test_everything_is_restored_when_the_forward_pass_fails(model: nn.Sequential) -> None:
     before = snapshot(model)
     model.train()
     with pytest.raises(RuntimeError, match="shapes cannot be multiplied"):
@@ -77,7 +77,7 @@ class Restless(nn.Module):
         return x * torch.rand(3)
 
 
-def test_buffers_that_the_model_changes_are_put_back() -> None:
+def test_buffers_that_the_model_changes_are_restored() -> None:
     model = Restless()
     replaced = model.replaced
     count_macs(model, torch.ones(3))
@@ -85,7 +85,7 @@ def test_buffers_that_the_model_changes_are_put_back() -> None:
     assert model.replaced is replaced
 
 
-def test_random_numbers_go_on_as_if_nothing_had_happened() -> None:
+def test_the_random_state_does_not_change() -> None:
     torch.manual_seed(0)
     expected = torch.rand(3)
     torch.manual_seed(0)
@@ -104,13 +104,13 @@ def test_the_users_own_eval_is_not_called() -> None:
     assert count_macs(layer, torch.ones(1, 3)).total == 12
 
 
-def test_a_backward_pass_begun_before_can_be_finished_after(model: nn.Sequential) -> None:
+def test_a_backward_pass_still_works_after_counting(model: nn.Sequential) -> None:
     loss = model.eval()(PICTURES).sum()
     count_macs(model, PICTURES)
     loss.backward()
 
 
-def test_training_under_autocast_goes_on_with_gradients() -> None:
+def test_gradients_flow_under_autocast_after_counting() -> None:
     layer = nn.Linear(3, 4)
     with torch.autocast("cpu", dtype=torch.bfloat16):
         count_macs(layer, torch.ones(1, 3))

@@ -1,4 +1,4 @@
-"""Run a model once for its own sake and leave no trace: flags, buffers and random numbers as they were."""
+"""Run a model once without side effects: flags, buffers and random numbers stay as they were."""
 
 import sys
 from collections.abc import Iterator
@@ -7,14 +7,14 @@ from contextlib import AbstractContextManager, contextmanager, nullcontext
 import torch
 from torch import Tensor, nn
 
-__all__ = ["untouched"]
+__all__ = ["without_side_effects"]
 
 
 @contextmanager
-def untouched(model: nn.Module) -> Iterator[None]:
-    """Switch `model` to evaluation without gradients for the block, and put everything back after it.
+def without_side_effects(model: nn.Module) -> Iterator[None]:
+    """Switch `model` to evaluation without gradients for the block, and restore everything after it.
 
-    The flags are set one by one: `model.eval()` may be the user's own, and merge or freeze something.
+    The flags are set one by one, because the user may have overridden `model.eval()` to merge or freeze something.
     """
     flags = [(module, module.training) for module in model.modules()]
     buffers = [
@@ -28,12 +28,12 @@ def untouched(model: nn.Module) -> Iterator[None]:
     try:
         for module, _ in flags:
             module.training = False
-        torch.backends.mha.set_fastpath_enabled(False)  # one fused operation, with the weights out of sight
-        torch.clear_autocast_cache()  # holds casts of weights made before we began to look
+        torch.backends.mha.set_fastpath_enabled(False)  # a fused operation, whose products cannot be seen
+        torch.clear_autocast_cache()  # it may hold casts of weights whose origin is unknown
         with torch.no_grad(), torch.random.fork_rng(devices=gpus), _without_compilation():
             yield
     finally:
-        torch.clear_autocast_cache()  # and our casts carry no gradient
+        torch.clear_autocast_cache()  # casts made in the block carry no gradient
         torch.backends.mha.set_fastpath_enabled(fast_path)
         for module, was_training in flags:
             module.training = was_training
@@ -42,8 +42,8 @@ def untouched(model: nn.Module) -> Iterator[None]:
 
 
 def _without_compilation() -> AbstractContextManager[object]:
-    """Run compiled functions as they were written; torch refuses some of them (`fullgraph`) while we look on."""
-    # The compiler takes two seconds to import; without these modules, nothing compiles.
+    """Run compiled functions uncompiled; with `fullgraph`, torch refuses to run them under a dispatch mode."""
+    # Importing the compiler takes two seconds. If these modules are not loaded, nothing is compiled.
     needed = sys.modules.keys() & {"torch._dynamo", "torch.nn.attention.flex_attention"}
     return torch.compiler.set_stance("force_eager") if needed else nullcontext()
 
@@ -51,7 +51,7 @@ def _without_compilation() -> AbstractContextManager[object]:
 @torch.no_grad()
 def _restore(module: nn.Module, name: str, buffer: Tensor, before: Tensor) -> None:
     module._buffers[name] = buffer
-    # Only if need be: writing to a buffer that a pending backward pass has saved would make that pass fail.
+    # Only if it changed: a pending backward pass fails if a buffer that it has saved was written to.
     comparable = buffer.layout == torch.strided and not buffer.is_meta
     if comparable and not torch.equal(buffer, before):
         buffer.copy_(before)
