@@ -20,9 +20,9 @@ from .choices import (
     resolve_sparsity,
 )
 from .counting import CollapseWatch, count_all, require_numbers
-from .errors import CoverageWarning, Faults, name_some
+from .errors import CoverageWarning, Faults, LayerCollapseWarning, name_some
 from .families.fixed_mask import FixedMask
-from .layers.coverage import describe_gaps
+from .layers.coverage import describe_gaps, describe_weight_norm
 from .layers.find import find_layers
 from .layers.layer import Layers
 from .layers.patterns import Patterns
@@ -136,6 +136,8 @@ def sparsify(
 
     if gaps := describe_gaps(layers):
         warnings.warn(gaps, CoverageWarning, stacklevel=2)
+    if risk := describe_weight_norm(layers):
+        warnings.warn(risk, LayerCollapseWarning, stacklevel=2)
     plan = Plan(target, the_ramp, the_allocation, min_weights, int(total_steps), has_target)
     if has_target:
         check_plan(plan, the_method)

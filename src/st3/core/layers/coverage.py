@@ -1,10 +1,11 @@
-"""How much of a model is covered, and a warning where most of it is not."""
+"""What to warn of before training: most of the model is not covered, or an empty filter would become NaN."""
 
 import math
 
+from ..errors import name_some
 from .layer import Layers
 
-__all__ = ["describe_gaps"]
+__all__ = ["describe_gaps", "describe_weight_norm"]
 
 LEAST = 0.5  # of the trained weights that nobody asked to leave out
 NAMED = 3  # weights named in the warning; the others are counted
@@ -35,4 +36,16 @@ def describe_gaps(layers: Layers) -> str | None:
         f"only {covered:,} of {total:,} weights ({share:.1f} %) are covered: the sparsity is asked of these alone, and the "
         f"others stay dense: {named}{more}. Cover them with include=[st3.USUAL, ...], or name them in exclude if they are "
         f"to stay dense; st3.layers(model) shows all of them"
+    )
+
+
+def describe_weight_norm(layers: Layers) -> str | None:
+    """Return what to say where layers are under weight_norm; None where none is."""
+    names = [layer.name for layer in layers if layer.is_direction]
+    if not names:
+        return None
+    return (
+        f"weight_norm divides each filter of {name_some(names)} by its norm, so a filter that loses its last weight "
+        f"becomes NaN: remove weight_norm before sparsifying (torch.nn.utils.parametrize.remove_parametrizations), or "
+        f"keep the sparsity low enough for every filter to keep a weight"
     )

@@ -197,8 +197,8 @@ def _as_layer(candidate: _Candidate, own: Mapping[str, float]) -> Layer:
             f"exclude it, or give it to fully_shard as one of its ignored_params"
         )
     fixed = next((own[p] for p in own if p in candidate.hits), None)
-    kind = type(place.module).__name__
-    return Layer(place.name, parameter, kind, filters, shards, fixed, inputs_of(parameter, place))
+    kind, inputs = type(place.module).__name__, inputs_of(parameter, place)
+    return Layer(place.name, parameter, kind, filters, shards, fixed, inputs, place.is_direction)
 
 
 def _unmatched(patterns: Sequence[Pattern], names: Sequence[str]) -> str:

@@ -25,6 +25,7 @@ class Layer:
     shards: Shards = UNSHARDED
     sparsity: float | None = None  # a sparsity of its own, outside the common budget
     inputs: int | None = None  # the axis along which the inputs of a filter lie, where there is one
+    is_direction: bool = False  # under weight_norm, which divides by the norm of each filter
     shape: tuple[int, ...] = field(init=False)  # of the whole weight, over all processes
     expert_shape: tuple[int, ...] = field(init=False)  # of one expert's weight; `shape` where there are no experts
     numel: int = field(init=False)

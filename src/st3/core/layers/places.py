@@ -23,7 +23,7 @@ _WRAPPERS = {
 class Place:
     """One place of a parameter; a tied one has several.
 
-    weight_norm splits a weight into g * v / |v|. There v stands for the weight, `is_magnitude` marks g.
+    weight_norm splits a weight into g * v / |v|. There v, the direction, stands for the weight; g is the magnitude.
 
     >>> layer = nn.utils.parametrizations.weight_norm(nn.Linear(4, 2, bias=False))
     >>> [(place.name, place.key) for _, (place,) in placed_weights(layer) if not place.is_magnitude]
@@ -34,7 +34,8 @@ class Place:
     path: str  # of the module that it belongs to: "head.0"
     key: str  # what that module calls it: "weight"
     module: nn.Module
-    is_magnitude: bool = False  # the g of weight_norm
+    is_magnitude: bool = False  # of weight_norm
+    is_direction: bool = False
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -86,12 +87,14 @@ def _place(path: str, key: str, module: nn.Module, owners: dict[str, nn.Module])
         owner = owner.removeprefix(".")
         if any(type(step).__name__ == "_WeightNorm" for step in module.children()):
             is_direction = key == "original1"
-            return Place(name, owner, plain if is_direction else f"{plain}_g", owners[owner], not is_direction)
+            key = plain if is_direction else f"{plain}_g"
+            return Place(name, owner, key, owners[owner], not is_direction, is_direction)
         return Place(name, owner, name.removeprefix(f"{owner}."), owners[owner])
     for hook in module._forward_pre_hooks.values():  # torch.nn.utils.weight_norm, the older form
         plain = getattr(hook, "name", "")
         if type(hook).__name__ == "WeightNorm" and key in (f"{plain}_g", f"{plain}_v"):
-            return Place(name, path, plain if key.endswith("_v") else key, module, key.endswith("_g"))
+            is_direction = key.endswith("_v")
+            return Place(name, path, plain if is_direction else key, module, not is_direction, is_direction)
     return Place(name, path, key, module)
 
 
