@@ -13,7 +13,7 @@ from transformers.pytorch_utils import Conv1D
 from st3.core.layers.filters import Filters
 from st3.core.layers.find import find_layers, named_weights, unwrap
 from st3.core.layers.layer import Layer
-from st3.core.layers.patterns import FIRST, LAST
+from st3.core.layers.patterns import FIRST, LAST, USUAL
 from st3.core.layers.shards import UNSHARDED
 
 
@@ -71,7 +71,7 @@ def test_every_kind_of_layer_is_covered_with_its_output_axis(module, filters):
     assert layer.parameter is module.weight
     assert layer.filters == filters
     assert layer.shape == tuple(module.weight.shape)
-    assert layer.weights == module.weight.numel()
+    assert layer.numel == module.weight.numel()
     assert layer.shards == UNSHARDED
     assert layer.sparsity is None
     outputs = getattr(module, "out_channels", None) or getattr(module, "out_features", None) or module.nf
@@ -166,7 +166,7 @@ def test_the_filters_of_conv1d_are_the_weights_that_feed_one_output():
 # ---------------------------------------------------------------- what is left out, and why
 
 
-def test_embeddings_are_left_out_unless_their_type_is_included():
+def test_embeddings_are_left_out_unless_they_are_included():
     model = nn.ModuleDict(
         {"embed": nn.Embedding(10, 4), "bag": nn.EmbeddingBag(10, 4), "fc": nn.Linear(4, 2)}
     )
@@ -174,31 +174,25 @@ def test_embeddings_are_left_out_unless_their_type_is_included():
     assert reasons(model) == {"embed.weight": "an embedding", "bag.weight": "an embedding"}
     assert covered(model, include=nn.Embedding) == ["embed.weight"]
     assert covered(model, include=[nn.Embedding, nn.Linear]) == ["embed.weight", "fc.weight"]
-
-
-def test_an_embedding_included_by_name_only_is_refused_with_its_reason():
-    model = nn.ModuleDict({"embed": nn.Embedding(10, 4), "fc": nn.Linear(4, 2)})
-    said = r"include names 'embed', but nothing of it can be sparsified \(embed\.weight: an embedding\)"
-    with pytest.raises(LookupError, match=said):
-        find_layers(model, include=["embed", "fc"])
+    assert covered(model, include=[USUAL, "bag"]) == ["bag.weight", "fc.weight"]
 
 
 @pytest.mark.parametrize("kind", [nn.RNN, nn.LSTM, nn.GRU])
-def test_recurrent_weights_are_left_out_unless_their_type_is_included(kind):
+def test_recurrent_weights_are_left_out_unless_they_are_included(kind):
     model = nn.ModuleDict({"rnn": kind(3, 4), "fc": nn.Linear(4, 2)})
-    why = f"{kind.__name__} is not covered by default (include its type to cover it)"
+    why = f"{kind.__name__} is not covered by default (include its name or type)"
     assert reasons(model) == {"rnn.weight_ih_l0": why, "rnn.weight_hh_l0": why}
     assert covered(model, include=[kind, "fc"]) == ["rnn.weight_ih_l0", "rnn.weight_hh_l0", "fc.weight"]
 
 
-def test_a_layer_nobody_knows_is_left_out_unless_its_type_is_included():
+def test_a_layer_nobody_knows_is_left_out_unless_it_is_included():
     class Own(nn.Module):
         def __init__(self):
             super().__init__()
             self.kernel = nn.Parameter(torch.ones(2, 3))
 
     model = nn.ModuleDict({"own": Own(), "fc": nn.Linear(4, 2)})
-    assert reasons(model) == {"own.kernel": "Own is not covered by default (include its type to cover it)"}
+    assert reasons(model) == {"own.kernel": "Own is not covered by default (include its name or type)"}
     assert covered(model, include=Own) == ["own.kernel"]
 
 
@@ -257,7 +251,7 @@ def test_a_tied_weight_counts_once_under_its_first_name():
     model = tied()
     layers = find_layers(model)
     assert [layer.name for layer in layers] == ["first.weight"]
-    assert layers[0].weights == 16
+    assert layers[0].numel == 16
     ((name, parameter),) = [weight for weight in named_weights(model) if weight[1].dim() > 1]
     assert name == "first.weight"
     assert parameter is model["first"].weight
@@ -303,7 +297,6 @@ def test_include_restricts_and_exclude_leaves_out_by_the_same_patterns(include, 
     assert covered(Net(), include=include) == expected
     if expected != ALL:
         assert covered(Net(), exclude=include) == [name for name in ALL if name not in expected]
-        assert covered(Net(), keep_dense=include) == [name for name in ALL if name not in expected]
 
 
 def test_exclude_goes_before_include():
@@ -317,43 +310,33 @@ def test_the_reason_names_the_pattern_that_left_a_weight_out():
         "blocks.1.0.weight": "excluded by Conv2d",
         "head.0.weight": r"excluded by re.compile('^head\\.0')",
     }
-    assert reasons(Net(), include=nn.Linear, keep_dense="head.2.*ght") == {
+    assert reasons(Net(), include=nn.Linear, exclude="head.2.*ght") == {
         "conv1.weight": "not included",
         "blocks.0.0.weight": "not included",
         "blocks.1.0.weight": "not included",
-        "head.2.weight": "kept dense by 'head.2.*ght'",
+        "head.2.weight": "excluded by 'head.2.*ght'",
     }
 
 
-def test_first_and_last_are_kept_dense_by_position():
-    assert covered(Net(), keep_dense=FIRST) == ALL[1:]
-    assert covered(Net(), keep_dense=LAST) == ALL[:-1]
-    assert covered(Net(), keep_dense=[FIRST, LAST]) == ALL[1:-1]
-    assert reasons(Net(), keep_dense=[FIRST, LAST]) == {
-        "conv1.weight": "kept dense: the first layer",
-        "head.2.weight": "kept dense: the last layer",
+def test_first_and_last_are_excluded_by_position():
+    assert covered(Net(), exclude=FIRST) == ALL[1:]
+    assert covered(Net(), exclude=LAST) == ALL[:-1]
+    assert covered(Net(), exclude=[FIRST, LAST]) == ALL[1:-1]
+    assert reasons(Net(), exclude=[FIRST, LAST]) == {
+        "conv1.weight": "excluded: the first layer",
+        "head.2.weight": "excluded: the last layer",
     }
 
 
 def test_first_and_last_are_those_of_the_layers_that_are_left():
-    assert covered(Net(), exclude="conv1", keep_dense=FIRST) == ALL[2:]
-    assert covered(Net(), include=nn.Conv2d, keep_dense=LAST) == ALL[:2]
+    assert covered(Net(), exclude=["conv1", FIRST]) == ALL[2:]
+    assert covered(Net(), include=nn.Conv2d, exclude=LAST) == ALL[:2]
 
 
-def test_keeping_the_only_layer_dense_leaves_none():
+def test_excluding_the_only_layer_leaves_none():
     with pytest.raises(LookupError) as error:
-        find_layers(nn.Linear(2, 2), keep_dense=FIRST)
-    assert str(error.value) == "no layer is left to sparsify: weight (kept dense: the first layer)"
-
-
-@pytest.mark.parametrize("position", [FIRST, LAST])
-def test_a_position_given_to_exclude_is_not_ignored(position):
-    """It belongs to keep_dense: an error or the same effect will do, silence will not."""
-    try:
-        names = covered(Net(), exclude=position)
-    except (LookupError, ValueError, TypeError):
-        return
-    assert len(names) == len(ALL) - 1
+        find_layers(nn.Linear(2, 2), exclude=FIRST)
+    assert str(error.value) == "no layer is left to sparsify: weight (excluded: the first layer)"
 
 
 # ---------------------------------------------------------------- a sparsity of its own
@@ -386,7 +369,7 @@ def test_a_sparsity_for_what_is_no_sparsified_layer_is_not_ignored():
 # ---------------------------------------------------------------- patterns that match nothing
 
 
-@pytest.mark.parametrize("argument", ["include", "exclude", "keep_dense"])
+@pytest.mark.parametrize("argument", ["include", "exclude"])
 def test_a_name_that_matches_nothing_is_answered_with_near_misses(argument):
     with pytest.raises(LookupError) as error:
         find_layers(Net(), **{argument: "conv2"})
@@ -433,7 +416,7 @@ def test_the_names_of_an_averaged_model_are_those_of_the_model_inside():
 
 def test_the_names_of_a_data_parallel_model_are_those_of_the_model_inside():
     model = Net()
-    layers = find_layers(nn.DataParallel(model), keep_dense=FIRST)
+    layers = find_layers(nn.DataParallel(model), exclude=FIRST)
     assert [layer.name for layer in layers] == ALL[1:]
     assert layers["head.0"].parameter is model.head[0].weight
 

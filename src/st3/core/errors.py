@@ -5,6 +5,7 @@ from typing import Any
 
 __all__ = [
     "CheckpointError",
+    "CoverageWarning",
     "Faults",
     "LayerCollapseWarning",
     "TargetMissedError",
@@ -23,6 +24,10 @@ class WeightsReplacedError(RuntimeError):
 
 class CheckpointError(RuntimeError):
     """A checkpoint lacks raw weights, or they belong to another model."""
+
+
+class CoverageWarning(UserWarning):
+    """Most of the model's weights are of unknown kinds and stay dense."""
 
 
 class LayerCollapseWarning(UserWarning):

@@ -118,7 +118,9 @@ class Run:
         recipe = _section(self.spec, "recipe")
         if recipe.get("epochs") is None:
             return None
-        epochs = int(recipe["epochs"]) * (2 if recipe.get("rewind") else 1) + int(recipe.get("freeze_epochs") or 0)
+        epochs = int(recipe["epochs"]) * (2 if recipe.get("rewind") else 1) + int(
+            recipe.get("freeze_epochs") or 0
+        )
         return epochs * self.planned_parts
 
     @property

@@ -202,7 +202,7 @@ def write_in_pieces(
 
 def _pieces(sparse: Tensor, layer: Layer) -> Sequence[tuple[int, int]]:
     rows = sparse.shape[0]
-    filters_are_rows = layer.filters.axis == 0 and layer.filters.groups == 1 and not layer.shards.filters
+    filters_are_rows = 0 in layer.filters.axes and not layer.shards.filters
     if sparse.device.type != "cpu" or not filters_are_rows or sparse.numel() <= 2 * PIECE:
         return [(0, rows)]
     step = max(1, PIECE * torch.get_num_threads() * rows // sparse.numel())

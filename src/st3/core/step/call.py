@@ -91,7 +91,9 @@ def _is_empty_step(optimizer: Optimizer) -> bool:
         return False
     grads = [p.grad for group in optimizer.param_groups for p in group["params"] if p.grad is not None]
     # Over all processes: one that holds nothing of any weight sees no gradient, and must count like the others.
-    return not any(int(all_reduce(local(grad).any().long(), shards_of(grad, 0, "").counts)) for grad in grads)
+    return not any(
+        int(all_reduce(local(grad).any().long(), shards_of(grad, (0,), "").counts)) for grad in grads
+    )
 
 
 def is_nested(optimizer: Optimizer) -> bool:
