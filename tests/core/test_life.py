@@ -535,7 +535,7 @@ def test_in_mid_ramp_a_copy_is_made_as_sparse_as_the_model_is_then() -> None:
     train(model, optimizer, 3)
     other = TinyNet(seed=5)
     sparsifier.apply_to(other)
-    assert zeros(other) == zeros(model) == zeros_asked(model, sparsifier.ramp(3))
+    assert zeros(other) == zeros(model) == zeros_asked(model, sparsifier.asked(3))
 
 
 def test_the_largest_weights_of_the_copy_are_kept() -> None:
@@ -568,7 +568,7 @@ def test_adopt_takes_the_weights_of_the_model_for_raw_weights() -> None:
     new = {n: model.get_parameter(n).detach().clone() for n in sparse_names(model)}
     sparsifier.adopt()
     assert_same(raw_weights(model, optimizer), new)
-    assert zeros(model) == zeros_asked(model, sparsifier.ramp(4))
+    assert zeros(model) == zeros_asked(model, sparsifier.asked(4))
     assert sparsifier.step == 4
     train(model, optimizer, range(4, STEPS))
     assert zeros(sparsifier.finalize()) == zeros_asked(model)
@@ -611,7 +611,7 @@ def test_a_layer_may_have_a_sparsity_of_its_own() -> None:
     model, optimizer, sparsifier = start(layer_sparsity={"head": 0.5})
     for number in range(STEPS):
         train(model, optimizer, range(number, number + 1))
-        now = sparsifier.ramp(number + 1)
+        now = sparsifier.asked(number + 1)
         head = int((model.head.weight == 0).sum())
         assert head == math.floor(159 * 0.5 * now / SPARSITY) + 1
         assert zeros(model) - head == math.floor(1295 * now) + 1

@@ -1,66 +1,81 @@
 """What every registered ramp must do, whoever wrote it."""
 
+import dataclasses
+import inspect
 import itertools
+import sys
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from st3.core import ramps
-from st3.core.budget.ramp import RAMPS
+from st3.core.budget.ramp import RAMPS, resolve_ramp
 
 pytestmark = pytest.mark.parametrize("name", list(RAMPS))
-FALLS = {"phases"}  # back to 0 and up again: its own tests are in test_ramps.py
 
-sparsities = st.floats(0.0, 1.0, exclude_max=True)
-starts = st.integers(0, 100_000)
-lengths = st.integers(1, 100_000)
+total_steps = st.integers(1, 100_000)
+progress = st.floats(0.0, 1.0)
 
 
-@given(final=sparsities, start=starts, length=lengths, steps=st.lists(st.integers(0, 300_000), min_size=2))
-def test_it_never_falls_and_stays_between_zero_and_the_target(name, final, start, length, steps):
-    ramp = RAMPS[name](final, start, start + length)
-    values = [ramp(step) for step in sorted(steps)]
-    assert values == sorted(values) or name in FALLS
-    assert all(0.0 <= value <= final for value in values)
+@st.composite
+def settings_of(draw, name):
+    """Draw a start, an end or both, in this order, for a ramp that has such fields; the others keep their defaults."""
+    start, end = sorted(draw(st.tuples(st.floats(0.0, 0.9), st.floats(0.0, 1.0))))
+    times = {"start": start, "end": end if end > start else start + 0.1}
+    return {key: value for key, value in times.items() if key in inspect.signature(RAMPS[name]).parameters}
 
 
-@given(final=sparsities, start=starts, length=lengths)
-def test_it_asks_for_nothing_before_its_start_and_exactly_for_the_target_from_its_end_on(
-    name, final, start, length
-):
-    end = start + length
-    ramp = RAMPS[name](final, start, end)
-    assert all(ramp(step) == 0.0 for step in range(max(0, start - 3), start))
-    assert ramp(end) == ramp(end + 1) == ramp(10 * end) == final
+@given(data=st.data(), total=total_steps, places=st.lists(progress, min_size=2))
+def test_it_asks_for_a_part_of_the_target_and_never_for_less_than_before(name, data, total, places):
+    ramp = RAMPS[name](**data.draw(settings_of(name)))
+    shares = [ramp.share(int(place * total), total) for place in sorted(places)]
+    assert all(0.0 <= share <= 1.0 for share in shares)
+    assert shares == sorted(shares) or ramp.falls
 
 
-@given(start=st.integers(0, 50), length=st.integers(1, 50))
-def test_it_never_falls_from_one_step_to_the_next(name, start, length):
-    ramp = RAMPS[name](0.95, start, start + length)
-    values = [ramp(step) for step in range(start + length + 2)]
-    assert all(before <= after for before, after in itertools.pairwise(values)) or name in FALLS
+@given(data=st.data(), total=total_steps)
+def test_at_the_end_of_the_run_it_asks_for_the_whole_target(name, data, total):
+    ramp = RAMPS[name](**data.draw(settings_of(name)))
+    assert ramp.share(total, total) == 1.0
 
 
-def test_at_sparsity_zero_it_never_asks_for_anything(name):
-    ramp = RAMPS[name](0.0, 3, 9)
-    assert {ramp(step) for step in range(20)} == {0.0}
+@given(data=st.data(), total=total_steps)
+def test_it_asks_for_nothing_before_its_start_and_for_everything_from_its_end_on(name, data, total):
+    settings = data.draw(settings_of(name))
+    ramp = RAMPS[name](**settings)
+    if "start" in settings:
+        first = int(settings["start"] * total + 0.5)
+        assert all(ramp.share(step, total) == 0.0 for step in range(max(0, first - 3), first))
+    if "end" in settings:
+        last = int(settings["end"] * total + 0.5)
+        assert all(ramp.share(step, total) == 1.0 for step in range(last, min(last + 4, total + 1)))
+
+
+@given(total=st.integers(1, 200))
+def test_it_never_falls_from_one_step_to_the_next(name, total):
+    ramp = resolve_ramp(name)
+    shares = [ramp.share(step, total) for step in range(total + 1)]
+    assert all(before <= after for before, after in itertools.pairwise(shares)) or ramp.falls
 
 
 def test_it_prints_as_the_call_that_made_it(name):
-    ramp = RAMPS[name](0.9, 5, 80)
-    again = eval(repr(ramp), vars(ramps).copy())
+    ramp = resolve_ramp(name)
+    again = eval(repr(ramp), vars(sys.modules[type(ramp).__module__]).copy())
     assert again == ramp
     assert hash(again) == hash(ramp)
 
 
-def test_ramps_with_other_settings_differ(name):
-    ramp = RAMPS[name](0.9, 5, 80)
-    assert ramp != RAMPS[name](0.8, 5, 80)
-    assert ramp != RAMPS[name](0.9, 6, 80)
+def test_ramps_with_other_times_differ(name):
+    ramp = resolve_ramp(name)
+    times = [field.name for field in dataclasses.fields(ramp) if field.name in ("start", "end")]
+    for time in times:
+        assert ramp != dataclasses.replace(ramp, **{time: getattr(ramp, time) + 0.01})
 
 
-def test_it_cannot_be_changed_afterwards(name):
-    ramp = RAMPS[name](0.9, 5, 80)
+def test_its_settings_cannot_be_changed_afterwards(name):
+    ramp = resolve_ramp(name)
     with pytest.raises(AttributeError):
-        ramp.final = 0.5
+        ramp.anything = 0.5
+    for field in dataclasses.fields(ramp):
+        with pytest.raises(AttributeError):
+            setattr(ramp, field.name, getattr(ramp, field.name))
