@@ -1,4 +1,4 @@
-"""A package outside the library, written by a test to register things of its own."""
+"""A package outside the library, written by a test to register a plug-in."""
 
 import importlib
 import itertools

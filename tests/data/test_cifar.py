@@ -221,8 +221,8 @@ def test_content_that_cannot_be_cifar_is_refused(monkeypatch, tmp_path, name, co
 def test_if_one_of_its_files_is_given_the_error_names_the_folder(files, tmp_path):
     write(tmp_path / "cifar-10-batches-py", files)
     folder = tmp_path / "cifar-10-batches-py"
-    said = f"{folder / 'data_batch_1'} is one of the files of cifar10: give its folder, {folder}"
-    assert fault(folder / "data_batch_1") == said
+    expected = f"{folder / 'data_batch_1'} is one of the files of cifar10: give its folder, {folder}"
+    assert fault(folder / "data_batch_1") == expected
 
 
 def test_a_file_of_another_name_is_not_taken_for_a_damaged_archive(tmp_path):

@@ -81,7 +81,7 @@ def left(target):
 
 def test_a_file_appears_under_its_name_once_complete(server, target):
     seen = []
-    download_file(server.address(), target, md5=SUM, progress=lambda *told: seen.append(told))
+    download_file(server.address(), target, md5=SUM, progress=lambda *progress: seen.append(progress))
     assert target.read_bytes() == CONTENT
     assert left(target) == ["file.bin"]
     assert len(seen) > 2
@@ -91,7 +91,7 @@ def test_a_file_appears_under_its_name_once_complete(server, target):
 def test_only_the_missing_bytes_are_requested(server, target):
     write(target.parent, {"file.bin.part": CONTENT[:300_000]})
     seen = []
-    download_file(server.address(), target, md5=SUM, progress=lambda *told: seen.append(told))
+    download_file(server.address(), target, md5=SUM, progress=lambda *progress: seen.append(progress))
     assert target.read_bytes() == CONTENT
     assert server.asked == [("/file.bin", "bytes=300000-")]
     assert seen[0][1] > 300_000

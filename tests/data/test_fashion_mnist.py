@@ -127,5 +127,5 @@ def test_if_one_of_its_files_is_given_the_error_names_the_folder(packed, tmp_pat
     write(tmp_path, packed)
     file = tmp_path / "t10k-images-idx3-ubyte.gz"
     assert file.is_file()
-    said = f"fashion_mnist: {file} is a file; give the folder that holds its four files, {tmp_path}"
-    assert fault(file) == said
+    expected = f"fashion_mnist: {file} is a file; give the folder that holds its four files, {tmp_path}"
+    assert fault(file) == expected

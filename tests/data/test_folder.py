@@ -121,9 +121,9 @@ def test_a_share_for_a_part_that_has_a_folder_is_refused(tmp_path):
 
 
 def test_it_needs_a_directory_and_has_nothing_to_download(tmp_path):
-    said = "folder reads your own pictures: give the directory that holds them, and no download"
-    assert fault() == said
-    assert fault(tmp_path, download=True) == said
+    expected = "folder reads pictures of your own and downloads none: give their directory (--data-dir) and no download"
+    assert fault() == expected
+    assert fault(tmp_path, download=True) == expected
 
 
 def test_faults_of_the_folders_are_named(tmp_path):

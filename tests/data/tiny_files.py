@@ -113,9 +113,9 @@ def expect_fashion(monkeypatch: pytest.MonkeyPatch, train: int = 12, test: int =
 
 
 def picture_folders(root: Path, classes: tuple[str, ...] = ("cat", "dog"), **counts: int) -> Path:
-    """Write random pictures, 12 pixels wide and 10 high, into class folders: so many per class and part.
+    """Write random pictures, 12 pixels wide and 10 high, into class folders.
 
-    Without `counts`, 4 of each class into train/ and 2 into val/. The part `all` is `root` itself.
+    `counts` are pictures per class: train=4, val=2 unless given. `all` stands for class folders in `root` itself.
     """
     from PIL import Image
 
@@ -169,7 +169,7 @@ MAKERS: dict[str, Maker] = {
 
 
 def read_tiny(name: str, directory: Path, monkeypatch: pytest.MonkeyPatch) -> Splits:
-    """Read the data set `name`: from tiny files written to `directory`, or as it is if it needs no files."""
+    """Read the data set `name`: from tiny files written to `directory`, or without any if it is embedded."""
     if DATASETS.declaration(name).embedded:
         return DATASETS[name]()
     assert name in MAKERS, f"write a maker of tiny files for {name!r} in tests/data/tiny_files.py"

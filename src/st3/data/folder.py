@@ -1,8 +1,8 @@
 """Pictures of your own, sorted into one folder per class.
 
 The directory holds train/CLASS/ and perhaps val/CLASS/ and test/CLASS/. If val/ or test/ is missing, a share of the
-training pictures takes its place. If train/ is missing too, the class folders lie in the directory itself. The split
-depends on the sorted file names alone.
+training pictures takes its place. If train/ is missing as well, the class folders are expected in the directory itself.
+The split depends on the sorted file names alone.
 """
 
 from pathlib import Path
@@ -37,7 +37,9 @@ def folder(
     scales the short side to `resize`, 8/7 of `side` unless given, and takes the centre.
     """
     if download or directory is None:
-        raise DataError("folder reads your own pictures: give the directory that holds them, and no download")
+        raise DataError(
+            "folder reads pictures of your own and downloads none: give their directory (--data-dir) and no download"
+        )
     root = Path(directory)
     folders = {"train": "train", "validation": "val", "test": "test"}
     there = {part: name for part, name in folders.items() if (root / name).is_dir()}

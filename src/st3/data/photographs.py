@@ -69,7 +69,7 @@ class Photographs(Pictures):
             # Pillow's warnings are about metadata, not about pixels.
             with warnings.catch_warnings(action="ignore"), image.open(path) as file:
                 return self._crop(image, _to_rgb(file), seed)
-        except Exception as error:  # every format has errors of its own for a damaged file
+        except Exception as error:  # every format raises different errors for a damaged file
             reason = f"{type(error).__name__}: {error}"
             raise DataError(f"{path} cannot be read as a picture ({reason}); replace or delete it") from None
 
