@@ -31,7 +31,6 @@ __all__ = ["Cycles", "cycle_sparsities"]
 PRUNE = 0.2
 METRICS = ("sparsity", "target", "test", "validation", "best_epoch", "epochs", "steps", "seconds")
 SIZES = ("active_parameters", "sparse_macs", "model_bytes", "sparse_model_bytes")
-FILES = ("model", "sparse_model")
 
 
 @final
@@ -122,8 +121,7 @@ class Cycles(Protocol):
             for number, (part, summary) in enumerate(zip(parts, summaries, strict=True))
         ]
         return {
-            **last,
-            **{key: f"{parts[-1].folder}/{last[key]}" for key in FILES},
+            **super().sum_up(parts, summaries),
             **{key: sum(summary[key] for summary in summaries) for key in ("epochs", "steps")},
             "seconds": round(sum(summary["seconds"] for summary in summaries), 3),
             "best_epoch": last["best_epoch"] + sum(summary["epochs"] for summary in before),

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 __all__ = ["PROTOCOLS", "Part", "PartSpec", "Protocol", "ProtocolSpec"]
 
 Summary = dict[str, Any]
+FILES = ("model", "sparse_model")  # in a summary: names of files beside it
 
 
 class ProtocolSpec(Section):
@@ -81,8 +82,9 @@ class Protocol(ABC):
         """Load into the model of part `number`, as it was built, what earlier parts have left in the run's folder."""
 
     def sum_up(self, parts: Sequence[Part], summaries: Sequence[Summary]) -> Summary:
-        """Return the summary of the whole run from those of its parts."""
-        return dict(summaries[-1])
+        """Return the summary of the whole run from those of its parts: the last one's, with the paths of its files."""
+        folder, last = parts[-1].folder, summaries[-1]
+        return {**last, **{key: f"{folder}/{last[key]}" for key in FILES if folder and last[key]}}
 
     def describe(self, spec: "Spec") -> str:
         """Return what it does, for the lines that a run prints first; empty: its name says it."""
