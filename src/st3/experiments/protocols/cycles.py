@@ -93,18 +93,15 @@ class Cycles(Protocol):
         recipe = spec.recipe.model_copy(update={"ramp": ramp})
         parts = []
         for number, sparsity in enumerate(cycle_sparsities(spec.sparse.sparsity, self.prune)):
-            sparse = (
-                spec.sparse.model_copy(update={"sparsity": sparsity})
-                if number
-                else spec.without_sparsity().sparse
-            )
+            own = spec.alone() if number else spec.without_sparsity()
+            sparse = own.sparse.model_copy(update={"sparsity": sparsity})
             part = PartSpec(
                 title=f"{self.kind} {number}",
                 first_epoch=0 if self.reset_seed else number * recipe.epochs,
                 begins_sparse=number > 0,
                 hands_over=self.carry,
             )
-            own = spec.alone().model_copy(update={"sparse": sparse, "recipe": recipe, "part": part})
+            own = own.model_copy(update={"sparse": sparse, "recipe": recipe, "part": part})
             title = f"{part.title}, {f'sparsity {sparsity:.6g}' if number else 'dense'}"
             parts.append(Part(own, title, part_folder(self.kind, number)))
         return parts
