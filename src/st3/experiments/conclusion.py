@@ -1,4 +1,4 @@
-"""The end of a training: write the final model, measure it from its file, write summary and page."""
+"""The end of training: write the final model, measure it from its file, write summary and page."""
 
 from pathlib import Path
 from typing import Any

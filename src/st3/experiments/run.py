@@ -1,4 +1,4 @@
-"""A run: the trainings that its protocol asks for, one after the other, in a folder that is checked and locked."""
+"""A run: the parts that its protocol asks for, one after the other, in a folder that is checked and locked."""
 
 import contextlib
 import copy
@@ -22,7 +22,7 @@ from .build import build_model, build_sparsifier, build_splits, check_scores
 from .checks import contradictions
 from .conclusion import write_pages
 from .folder import check_folder, claim_folder, read_summary
-from .one_run import Session, train_one
+from .one_part import Session, train_part
 from .protocols import PROTOCOLS, Part, Protocol
 from .spec import ModelSpec, Spec
 
@@ -92,7 +92,7 @@ def _train_parts(
                 listener.on_part(part.title, part.folder, number, len(parts), target)
         begun = model if part is parts[-1] else copy.deepcopy(model)
         protocol.hand_over(begun, folder, number)
-        summaries.append(train_one(part.spec, place, begun, session))
+        summaries.append(train_part(part.spec, place, begun, session))
     if protocol.trains_itself:
         return summaries[-1]
     summary = protocol.sum_up(parts, summaries)

@@ -109,14 +109,14 @@ class Spec(Section):
     seeds: SeedSpec = SeedSpec()
     machine: MachineSpec = MachineSpec()
     protocol: ProtocolSpec = ProtocolSpec()
-    part: PartSpec | None = None  # set by the protocol in the specs of its trainings, never by the user
+    part: PartSpec | None = None  # set by the protocol in the specs of its parts, never by the user
 
     def alone(self) -> "Spec":
-        """Return the same training by itself, whatever the protocol."""
+        """Return the spec of the same training by itself, whatever the protocol."""
         return self.model_copy(update={"protocol": ProtocolSpec()})
 
     def without_sparsity(self) -> "Spec":
-        """Return the same training by itself and without sparsity."""
+        """Return the spec of the same training by itself and without sparsity."""
         return self.alone().model_copy(update={"sparse": SparseSpec(method=DENSE, sparsity=0.0)})
 
 

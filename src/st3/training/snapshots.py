@@ -1,4 +1,4 @@
-"""Save and restore everything that a training needs to continue bit for bit."""
+"""Save and restore everything that training needs to continue bit for bit."""
 
 import time
 from pathlib import Path
@@ -39,7 +39,7 @@ class Snapshots:
         self.job, self.minutes, self.keeps_best_raw = job, minutes, keeps_best_raw
         self.identity = identity  # of spec and data: checkpoints with another identity are refused
         self.best: dict[str, Tensor] = {}  # weights of the best epoch, on the CPU
-        self.best_raw: dict[str, Tensor] = {}  # its raw weights, if the next training begins with them
+        self.best_raw: dict[str, Tensor] = {}  # its raw weights, if the next part begins with them
         self.checkpoints = CheckpointFolder(folder, keep)
         self.switches = None if job.sparsifier is None else Switches(job.sparsifier.layers)
         self._last = time.monotonic()
@@ -123,7 +123,7 @@ class Snapshots:
             unwrap(self.job.model).load_state_dict(self.best)
 
     def final_raw_weights(self) -> dict[str, Tensor]:
-        """Return what the next training begins with: the current raw weights, or those of the best epoch."""
+        """Return what the next part of the run begins with: the current raw weights, or those of the best epoch."""
         return self.best_raw if self.keeps_best_raw else _copies(self.raw_weights())
 
     def raw_weights(self) -> dict[str, Tensor]:

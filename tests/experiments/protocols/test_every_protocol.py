@@ -30,7 +30,7 @@ def test_every_part_has_its_own_folder_and_title(name):
 
 
 @pytest.mark.parametrize("name", list(PROTOCOLS))
-def test_the_last_training_is_in_the_folder_of_the_run_if_the_run_trains_itself(name):
+def test_the_last_part_is_in_the_folder_of_the_run_if_the_run_trains_itself(name):
     assert [part.folder == "" for part in parts_of(name)][-1] is PROTOCOLS[name].trains_itself
 
 
@@ -41,7 +41,7 @@ def test_the_spec_of_every_part_can_be_stored_and_read(name):
 
 
 @pytest.mark.parametrize("name", list(PROTOCOLS))
-def test_parts_in_other_folders_are_single_trainings(name):
+def test_parts_in_other_folders_are_single(name):
     assert {part.spec.protocol.name for part in parts_of(name) if part.folder} <= {"single"}
 
 
@@ -52,7 +52,7 @@ def test_the_options_that_choose_it_are_options_of_st3_train(name):
 
 @dataclass(frozen=True)
 class Repeats(Protocol):
-    """The same training several times, with other pictures each time."""
+    """Train several times, with other pictures each time."""
 
     kind: ClassVar[str] = "repeat"
     trains_itself: ClassVar[bool] = False

@@ -1,8 +1,8 @@
-"""What a protocol is: the trainings that make up a run, and what one hands over to the next.
+"""What a protocol is: the parts of a run, and what each hands over to the next.
 
-A protocol is a frozen dataclass whose fields are its settings, registered under its name. It declares; `run.py` trains
-the parts one after the other, and the command line and the page show whatever parts there are. So a new protocol is one
-new file in this folder.
+Each part is a complete training by the whole recipe. A protocol is a frozen dataclass, registered under its name, whose
+fields are its settings. It only declares the parts: `run.py` trains them, and the command line and the page show
+whatever parts there are. So a new protocol is one new file in this folder.
 """
 
 from abc import ABC, abstractmethod
@@ -34,19 +34,17 @@ class ProtocolSpec(Section):
 
 
 class PartSpec(Section):
-    """What a protocol asks of one of its trainings, beside the settings that any training has."""
+    """What a protocol asks of one part, beside the settings that every part has."""
 
     title: str  # such as "cycle 3"
     first_epoch: NonNegativeInt = 0  # where its stream of pictures begins
-    begins_sparse: bool = False  # its initial weights hold zeros that the training before has left
-    hands_over: Literal["last", "best"] | None = (
-        None  # the epoch whose raw weights the next training begins with
-    )
+    begins_sparse: bool = False  # its initial weights hold zeros that the part before has left
+    hands_over: Literal["last", "best"] | None = None  # the epoch whose raw weights the next part begins with
 
 
 @dataclass(frozen=True)
 class Part:
-    """One training of a run."""
+    """One part of a run."""
 
     spec: "Spec"
     title: str  # shown on the terminal
@@ -54,9 +52,9 @@ class Part:
 
 
 class Protocol(ABC):
-    """How the trainings of a run follow one another. Abstract; the first line of a subclass's docstring is listed."""
+    """Which parts a run has. Abstract; `st3 list` shows the first line of a subclass's docstring."""
 
-    kind: ClassVar[str] = ""  # what its other trainings are called, which also names their folders
+    kind: ClassVar[str] = ""  # what its parts are called, and their folders; empty if it has only one
     trains_itself: ClassVar[bool] = (
         True  # False: the run consists of its parts, and its model is the last one's
     )
@@ -76,7 +74,7 @@ class Protocol(ABC):
 
     @abstractmethod
     def parts(self, spec: "Spec") -> list[Part]:
-        """Return the trainings that make up the run, in their order."""
+        """Return the parts of the run, in order."""
 
     def hand_over(self, model: nn.Module, run: Path, number: int) -> None:  # noqa: B027 - nothing, unless needed
         """Load into the model of part `number`, as it was built, what earlier parts have left in the run's folder."""
