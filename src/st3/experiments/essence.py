@@ -81,7 +81,6 @@ def _section_defaults(section: Section, prefix: str = "") -> dict[str, Any]:
             defaults |= _section_defaults(value, f"{prefix}{name}.")
         elif not field.is_required():
             default = field.get_default(call_default_factory=True)
-            defaults[f"{prefix}{name}"] = (
-                list(default) if isinstance(default, tuple) else default
-            )  # as JSON has it
+            # lists, as in JSON
+            defaults[f"{prefix}{name}"] = list(default) if isinstance(default, tuple) else default
     return defaults

@@ -28,9 +28,9 @@ from ..training.records import Records
 from ..training.snapshots import Snapshots
 from ..training.stop import StopRequest
 from .build import build_sparsifier, wrap
-from .conclusion import conclude, write_pages
+from .conclusion import conclude, reuse_summary
 from .essence import essence
-from .folder import read_summary, write_spec
+from .folder import write_spec
 from .spec import Spec
 from .versions import record_versions
 
@@ -54,10 +54,8 @@ class Session:
 def train_part(spec: Spec, folder: Path, model: nn.Module, session: Session) -> dict[str, Any]:
     """Train the model into its folder and return the summary; if that is done already, only return it."""
     process, splits = session.process, session.splits
-    if done := process.share(read_summary(folder)):
-        if process.is_first:
-            write_pages(folder, only_missing=True)
-        return dict(done)
+    if (done := reuse_summary(folder, process)) is not None:
+        return done
     if process.is_first:
         write_spec(spec, folder)
     _configure_process(spec)

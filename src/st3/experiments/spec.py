@@ -54,9 +54,8 @@ class DataSpec(Section):
     name: str = "digits"
     dir: str | None = None
     download: bool = False
-    options: dict[str, Any] = Field(
-        default_factory=dict
-    )  # of the data set, such as padding = "edge" for CIFAR
+    # of the data set, such as padding = "edge" for CIFAR
+    options: dict[str, Any] = Field(default_factory=dict)
 
 
 class ModelSpec(Section):

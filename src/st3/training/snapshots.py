@@ -16,7 +16,7 @@ from .switches import Switches
 
 __all__ = ["Snapshots"]
 
-FORMAT = 1
+FORMAT = 2  # of checkpoints; 1 had an identity that counted circumstances and usual values
 PARTS = (
     "identity", "processes", "is_sharded", "progress", "tally", "randomness", "scaler", "masks", "model", "optimizer",
     "best",
@@ -167,7 +167,10 @@ def _require_parts(state: Any, path: Path) -> None:
     if not isinstance(state, dict) or "format" not in state:
         raise ValueError(f"{path} is not a checkpoint of st3 train: delete it to continue from an older one")
     if state["format"] != FORMAT:
-        raise ValueError(f"checkpoint {path} has format {state['format']}, this version reads {FORMAT}")
+        raise ValueError(
+            f"checkpoint {path} has format {state['format']}, but this version of st3 reads {FORMAT}: finish the run "
+            f"with the version that began it, or start again with another --run"
+        )
     if missing := [name for name in PARTS if name not in state]:
         raise ValueError(
             f"checkpoint {path} lacks {', '.join(missing)}: delete it to continue from an older one"

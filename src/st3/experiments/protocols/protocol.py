@@ -54,14 +54,14 @@ class Part:
 class Protocol(ABC):
     """Which parts a run has. Abstract; `st3 list` shows the first line of a subclass's docstring."""
 
-    kind: ClassVar[str] = ""  # what its parts are called, and their folders; empty if it has only one
-    trains_itself: ClassVar[bool] = (
-        True  # False: the run consists of its parts, and its model is the last one's
-    )
-    options: ClassVar[
-        Mapping[str, str | None]
-    ] = {}  # of `st3 train`, which choose it -> the argument they set
-    usual: ClassVar[Mapping[str, Any]] = {}  # values of the section `sparse` that are not given
+    # What its parts are called, and their folders; empty if it has only one.
+    kind: ClassVar[str] = ""
+    # Whether the last part is in the run's own folder. False: the run consists of parts, and its model is the last one's.
+    trains_itself: ClassVar[bool] = True
+    # Options of `st3 train` that choose this protocol, each with the argument that it sets.
+    options: ClassVar[Mapping[str, str | None]] = {}
+    # Values of the section `sparse` that are usual with this protocol.
+    usual: ClassVar[Mapping[str, Any]] = {}
 
     @classmethod
     def resolve(cls, arguments: dict[str, Any], sparse: dict[str, Any]) -> list[str]:
@@ -69,14 +69,14 @@ class Protocol(ABC):
         return []
 
     def faults(self, spec: "Spec") -> list[str]:
-        """Return what cannot be trained by this protocol, each in a sentence."""
+        """Return a sentence for everything in the spec that this protocol cannot train."""
         return []
 
     @abstractmethod
     def parts(self, spec: "Spec") -> list[Part]:
         """Return the parts of the run, in order."""
 
-    def hand_over(self, model: nn.Module, run: Path, number: int) -> None:  # noqa: B027 - nothing, unless needed
+    def hand_over(self, model: nn.Module, run: Path, number: int) -> None:  # noqa: B027 - optional
         """Load into the model of part `number`, as it was built, what earlier parts have left in the run's folder."""
 
     def sum_up(self, parts: Sequence[Part], summaries: Sequence[Summary]) -> Summary:
@@ -85,7 +85,7 @@ class Protocol(ABC):
         return {**last, **{key: f"{folder}/{last[key]}" for key in FILES if folder and last[key]}}
 
     def describe(self, spec: "Spec") -> str:
-        """Return what it does, for the lines that a run prints first; empty: its name says it."""
+        """Return a few words on what it does, printed before the run begins; empty if its name says it all."""
         return ""
 
 
