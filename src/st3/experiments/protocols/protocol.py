@@ -56,7 +56,7 @@ class Protocol(ABC):
 
     # What its parts are called, and their folders; empty if it has only one.
     kind: ClassVar[str] = ""
-    # Whether the last part is in the run's own folder. False: the run consists of parts, and its model is the last one's.
+    # Whether the last part is in the run's folder. False: the run consists of parts, and its model is the last one's.
     trains_itself: ClassVar[bool] = True
     # Options of `st3 train` that choose this protocol, each with the argument that it sets.
     options: ClassVar[Mapping[str, str | None]] = {}
