@@ -4,7 +4,7 @@ import re
 from pathlib import Path
 
 import st3
-from st3.cli.given import Given, keep_given
+from st3.cli.spec_options import SpecOptions, keep_given
 from st3.core.method import METHODS
 from st3.experiments.spec import compose
 
@@ -32,7 +32,7 @@ def test_the_commands_of_the_protocols_in_the_readme_mean_what_it_says():
     for name, words in rows.items():
         options = dict(re.findall(r"--(\w+) (\S+)", words))
         epochs = options.get("epochs")
-        given = Given(
+        given = SpecOptions(
             protocol=options.get("protocol"),
             sparse=keep_given(method=options.get("method")),
             epochs=epochs and int(epochs),

@@ -53,7 +53,7 @@ def test_a_single_run_has_one_column():
     assert comparison_table(DENSE).splitlines()[0].split() == ["dense"]
 
 
-def test_several_trainings_have_a_row_each():
+def test_several_parts_have_a_row_each():
     summaries = {"cycle-00": DENSE, "cycle-01": SPARSE}
     assert part_table("cycle", summaries).splitlines() == [
         "cycle  sparsity  test accuracy  validation accuracy  active parameters  MACs (zeros skipped)    folder",

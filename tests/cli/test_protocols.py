@@ -12,9 +12,9 @@ from tests.cli.test_progress import BATCHES, epoch
 from typer.testing import CliRunner
 
 from st3.cli.app import app
-from st3.cli.given import Given
 from st3.cli.progress import PlainProgress
 from st3.cli.run_folder import usual_folder
+from st3.cli.spec_options import SpecOptions
 from st3.experiments.spec import compose
 from st3.training.sections import SettingsError
 from st3.training.tensorboard import TensorBoard
@@ -122,7 +122,7 @@ def test_a_cycle_is_not_resumed_by_itself(st3, cycled):
     ],
 )  # fmt: skip
 def test_options_of_another_protocol_are_refused(name, options, fault):
-    given = Given(protocol=name, protocol_options=options)
+    given = SpecOptions(protocol=name, protocol_options=options)
     assert given.describes_a_run
     with pytest.raises(SettingsError) as caught:
         given.spec()
@@ -142,7 +142,7 @@ def test_options_of_another_protocol_are_refused(name, options, fault):
     ],
 )
 def test_options_choose_the_protocol_and_its_arguments(name, options, protocol):
-    given = Given(protocol=name, protocol_options=options)
+    given = SpecOptions(protocol=name, protocol_options=options)
     assert given.spec() == compose(protocol=protocol)
 
 

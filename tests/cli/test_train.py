@@ -18,7 +18,7 @@ def test_a_run_prints_its_spec_first_and_its_sparsity_last(st3, tmp_path):
     assert lines[2].startswith(
         "sparse    st3, sparsity 0.9, allocation global, cubic ramp from epoch 0.0667 to 1.2"
     )
-    assert lines[3] == "protocol  twin: the same training without sparsity first"
+    assert lines[3] == "protocol  twin: first without sparsity, to compare"
     assert lines[7] == "run       runs/digits-digits_cnn-st3-0.9-seed0"
     assert [line for line in lines if " of 2)" in line] == ["dense twin (1 of 2)", "sparse (2 of 2)"]
     assert len([line for line in lines if line.startswith("epoch ")]) == 4

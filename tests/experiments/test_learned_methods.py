@@ -50,10 +50,8 @@ def test_a_crashed_run_resumes_bit_for_bit(sparse, tmp_path):
     if sparse is STR:
         assert whole["target"] is None
         assert 0 < whole["sparsity"] < 1
-        assert [line["is_best"] for line in lines(tmp_path / "whole")] == [
-            False,
-            True,
-        ]  # only the last epoch can be the best
+        # without a target, only the last epoch can be the best
+        assert [line["is_best"] for line in lines(tmp_path / "whole")] == [False, True]
         assert "digits_cnn on digits, str<" in page
         assert "learned, without a target" in page
     else:

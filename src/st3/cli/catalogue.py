@@ -63,9 +63,7 @@ def _names(kind: str) -> dict[str, str]:
     }
     registry = registries[kind]
     names = {name: _first_line(registry[name]) for name in registry}
-    return (
-        {"dense": "No sparsity: the same training without a method.", **names} if kind == "methods" else names
-    )
+    return {"dense": "No sparsity: train without a method.", **names} if kind == "methods" else names
 
 
 def _first_line(thing: object) -> str:

@@ -16,7 +16,7 @@ Summary = Mapping[str, Any]
 
 
 def result_table(run: Run) -> str:
-    """Return the metrics of a finished run: one row per training it consists of, or columns beside its dense twin's."""
+    """Return the metrics of a finished run: a row for each of its parts, or a column beside that of its dense twin."""
     assert run.summary is not None
     if run.is_sequence:
         return part_table(run.protocol.kind, {part.path.name: part.summary or {} for part in run.parts})
@@ -34,7 +34,7 @@ def comparison_table(summary: Summary, dense: Summary | None = None) -> str:
 
 
 def part_table(kind: str, summaries: Mapping[str, Summary]) -> str:
-    """Return the metrics of several trainings, by folder, as a table with a row for each."""
+    """Return the metrics of several parts, by folder, as a table with a row for each."""
     head = [
         kind,
         "sparsity",

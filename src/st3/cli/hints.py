@@ -31,6 +31,7 @@ INSTEAD = {
     "--out": "--run FOLDER",
     "--output": "--run FOLDER",
     "--output-dir": "--run FOLDER",
+    "--ramp": "--set sparse.ramp=linear",
     "--scheduler": "--set rate.kind=cosine",
     "--warmup-epochs": "--set rate.warmup=5",
     "--wd": "--set optimizer.weight_decay=1e-4",

@@ -15,7 +15,7 @@ from .faults import Debug, is_first_process
 if TYPE_CHECKING:
     from ..experiments.spec import Spec
     from ..training.listener import Listener
-    from .given import Given
+    from .spec_options import SpecOptions
 
 __all__ = ["train"]
 
@@ -61,9 +61,9 @@ def train(
 
     On several devices: torchrun --nproc-per-node 2 -m st3 -- train ...
     """
-    from .given import Given, keep_given
+    from .spec_options import SpecOptions, keep_given
 
-    given = Given(
+    given = SpecOptions(
         data=keep_given(
             name=data, dir=data_dir and str(data_dir.expanduser().absolute()), download=download or None
         ),
@@ -90,7 +90,7 @@ def train(
     _run(spec, run, resume, keep, tensorboard, quiet, as_json)
 
 
-def _spec(given: "Given", run: Path | None, resume: bool) -> tuple["Spec", bool]:
+def _spec(given: "SpecOptions", run: Path | None, resume: bool) -> tuple["Spec", bool]:
     """Return the spec to train, and whether its folder may hold the run already."""
     from ..experiments.spec import read_spec
     from ..training.paths import SPEC

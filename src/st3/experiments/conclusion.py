@@ -1,4 +1,4 @@
-"""The end of a training: write the final model, measure it from its file, write summary and page."""
+"""The end of training: write the final model, measure it from its file, write summary and page."""
 
 from pathlib import Path
 from typing import Any
@@ -14,11 +14,13 @@ from ..files.sparse import save_sparse
 from ..files.weights import read_weights, write_weights
 from ..training.job import Progress
 from ..training.paths import FIGURES, MODEL, REPORT, SPARSE_MODEL, SUMMARY
+from ..training.process import Process
 from ..training.records import write_json
 from .build import build_method
+from .folder import read_summary
 from .spec import SparseSpec, Spec
 
-__all__ = ["conclude", "write_pages"]
+__all__ = ["conclude", "reuse_summary", "write_pages"]
 
 
 def conclude(
@@ -86,6 +88,14 @@ def _required_zeros(sparse: SparseSpec, weights: int) -> int:
     """Return how many zeros the final model must have at least."""
     asked = sparse.sparsity or 0.0
     return quota(weights, asked).zeros - build_method(sparse).slack(weights, asked)
+
+
+def reuse_summary(folder: Path, process: Process) -> dict[str, Any] | None:
+    """Return the summary if training in this folder is finished, and write pages that are missing; else None."""
+    summary: dict[str, Any] | None = process.share(read_summary(folder))
+    if summary is not None and process.is_first:
+        write_pages(folder, only_missing=True)
+    return summary
 
 
 def write_pages(folder: Path, *, only_missing: bool = False) -> None:

@@ -34,8 +34,8 @@ def essence(spec: "Spec") -> dict[str, Any]:
     """Return everything that determines the result, by dotted key, without what has its usual value.
 
     Two specs have the same essence if and only if they describe the same run, so it can serve as the identity of a run.
-    Usual values are left out so that a setting which is added later, with a usual value that changes nothing, leaves
-    the identity of every older run as it was. The price: a usual value must never change. A test pins them all.
+    Usual values are left out, so that a setting which is added later, and whose usual value changes nothing, leaves the
+    identity of every older run as it was. The price is that usual values must not change; tests pin those of the spec.
     """
     usual = _usual_values(spec)
     # Empty tables say nothing; a `kind` is always kept, because all other settings of its table depend on it.
@@ -83,7 +83,6 @@ def _section_defaults(section: Section, prefix: str = "") -> dict[str, Any]:
             defaults |= _section_defaults(value, f"{prefix}{name}.")
         elif not field.is_required():
             default = field.get_default(call_default_factory=True)
-            defaults[f"{prefix}{name}"] = (
-                list(default) if isinstance(default, tuple) else default
-            )  # as JSON has it
+            # lists, as in JSON
+            defaults[f"{prefix}{name}"] = list(default) if isinstance(default, tuple) else default
     return defaults

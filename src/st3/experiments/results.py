@@ -1,7 +1,7 @@
 """A run's folder as plain data, whether the run is finished or still going.
 
-The names of the files are in training/paths.py. Some protocols train more than once; each of these trainings has a
-folder of the same kind inside the run's folder.
+The names of the files are in training/paths.py. A run may have several parts, as its protocol says; each has a folder
+of the same kind inside the run's folder.
 """
 
 import json
@@ -38,7 +38,7 @@ class Run:
     layers: list[Record]  # one per finished epoch; none for a dense run
     summary: Record | None  # None: not finished
     versions: Record
-    parts: "tuple[Run, ...]" = ()  # its other trainings that have begun, in their order
+    parts: "tuple[Run, ...]" = ()  # those that have begun and have their own folders, in order
 
     @classmethod
     def open(cls, path: str | os.PathLike[str]) -> "Run":
@@ -82,29 +82,29 @@ class Run:
 
     @property
     def protocol(self) -> Protocol:
-        """The protocol; that of a single training if the stored one is not known."""
+        """The protocol; `single` if the stored one is not known."""
         section = _section(self.spec, "protocol")
         found = build_or_none(PROTOCOLS, str(section.get("name")), _section(section, "arguments"))
         return Single() if found is None else found
 
     @property
     def is_sequence(self) -> bool:
-        """Whether the run consists of its parts, one after the other, without a training of its own."""
+        """Whether the run consists of its parts, one after the other, and trains nothing itself."""
         return not self.protocol.trains_itself
 
     @property
     def twin(self) -> "Run | None":
-        """The dense training beside this one, to compare with."""
+        """The dense part that was trained to compare with."""
         return None if self.is_sequence else next((part for part in self.parts if part.method is None), None)
 
     @property
     def part_of(self) -> str:
-        """What this training is called if it belongs to a larger run, such as "cycle 3"; else empty."""
+        """What this is called as a part of a larger run, such as "cycle 3"; empty if it is not one."""
         return str(_section(self.spec, "part").get("title", ""))
 
     @property
     def planned_parts(self) -> int:
-        """How many trainings the epochs of this run come from."""
+        """How many parts the epochs of this run come from."""
         if not self.is_sequence:
             return 1
         try:

@@ -1,4 +1,4 @@
-"""A run: the trainings that its protocol asks for, one after the other, in a folder that is checked and locked."""
+"""A run: the parts that its protocol asks for, one after the other, in a folder that is checked and locked."""
 
 import contextlib
 import copy
@@ -20,9 +20,9 @@ from ..training.sections import SettingsError
 from ..training.stop import StopRequest
 from .build import build_model, build_sparsifier, build_splits, check_scores
 from .checks import contradictions
-from .conclusion import write_pages
+from .conclusion import reuse_summary, write_pages
 from .folder import check_folder, claim_folder, read_summary
-from .one_run import Session, train_one
+from .one_part import Session, train_part
 from .protocols import PROTOCOLS, Part, Protocol
 from .spec import ModelSpec, Spec
 
@@ -55,9 +55,7 @@ def train(
         raise SettingsError(str(folder), contradictions(spec))
     with join_processes(spec.machine.device) as process, _name_lost_processes(process):
         _check_device(spec, process)
-        if (
-            model is not None and ":" not in spec.model.name
-        ):  # the spec names a network that is not the one trained
+        if model is not None and ":" not in spec.model.name:  # a catalogue name would be wrong
             spec = spec.model_copy(update={"model": ModelSpec(name=f"<{type(model).__name__}>")})
         check_folder(spec, folder, resume, process)
         if splits is None:
@@ -79,10 +77,8 @@ def _train_parts(
 ) -> dict[str, Any]:
     """Train one part after the other, and sum them up."""
     process, summaries = session.process, []
-    if done := process.share(read_summary(folder)):
-        if process.is_first:
-            write_pages(folder, only_missing=True)
-        return dict(done)
+    if (done := reuse_summary(folder, process)) is not None:
+        return done
     for number, part in enumerate(parts):
         place = folder / part.folder
         if process.is_first and read_summary(place) is None:
@@ -92,7 +88,7 @@ def _train_parts(
                 listener.on_part(part.title, part.folder, number, len(parts), target)
         begun = model if part is parts[-1] else copy.deepcopy(model)
         protocol.hand_over(begun, folder, number)
-        summaries.append(train_one(part.spec, place, begun, session))
+        summaries.append(train_part(part.spec, place, begun, session))
     if protocol.trains_itself:
         return summaries[-1]
     summary = protocol.sum_up(parts, summaries)

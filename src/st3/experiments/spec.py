@@ -51,9 +51,8 @@ class DataSpec(Section):
     name: str = "digits"
     dir: str | None = None
     download: bool = False
-    options: dict[str, Any] = Field(
-        default_factory=dict
-    )  # of the data set, such as padding = "edge" for CIFAR
+    # of the data set, such as padding = "edge" for CIFAR
+    options: dict[str, Any] = Field(default_factory=dict)
 
 
 class ModelSpec(Section):
@@ -120,17 +119,16 @@ class Spec(Section):
     machine: MachineSpec = MachineSpec()
     record: RecordSpec = RecordSpec()
     protocol: ProtocolSpec = ProtocolSpec()
-    part: PartSpec | None = None  # set by the protocol in the specs of its trainings, never by the user
+    part: PartSpec | None = None  # set by the protocol in the specs of its parts, never by the user
 
     def alone(self) -> "Spec":
-        """Return the same training by itself, whatever the protocol."""
+        """Return the spec of the same training by itself, whatever the protocol."""
         return self.model_copy(update={"protocol": ProtocolSpec()})
 
     def without_sparsity(self) -> "Spec":
-        """Return the same training by itself and without sparsity."""
-        return self.alone().model_copy(
-            update={"sparse": SparseSpec(method=ChoiceSpec(name=DENSE), sparsity=0.0)}
-        )
+        """Return the spec of the same training by itself and without sparsity."""
+        dense = SparseSpec(method=ChoiceSpec(name=DENSE), sparsity=0.0)
+        return self.alone().model_copy(update={"sparse": dense})
 
 
 # What users may set.

@@ -12,7 +12,7 @@ _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3  # malloc.h
 def keep_freed_memory() -> bool:
     """Make the C library keep freed memory for the next batch; return whether it does.
 
-    Activations are large and have the same sizes in every step. By default each of them is mapped anew and its pages
+    Activations are large and have the same sizes in every step. By default each of them is mapped again and its pages
     are zeroed again. Does nothing where the C library is not glibc, or where the user has configured it.
     """
     is_configured = any(name.startswith("MALLOC_") or name == "LD_PRELOAD" for name in os.environ)

@@ -125,16 +125,8 @@ class Progress:
     def count(self, loss: Tensor, scores: Tensor, labels: Tensor, norm: Tensor) -> None:
         """Add one batch to the tally, without waiting for the device."""
         right = (scores.argmax(1) == labels).sum()
-        is_finite = (
-            norm.isfinite()
-        )  # after an overflow, which makes the scaler skip the step, there is no norm
-        parts = [
-            loss,
-            right,
-            torch.full_like(right, len(labels)),
-            torch.where(is_finite, norm, 0.0),
-            is_finite,
-        ]
+        was_made = norm.isfinite()  # False: gradients overflowed, and the scaler skipped the step
+        parts = [loss, right, torch.full_like(right, len(labels)), torch.where(was_made, norm, 0.0), was_made]
         self.tally = self.tally.to(loss.device) + torch.stack([part.double() for part in parts])
         self.batch += 1
 

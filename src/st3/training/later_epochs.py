@@ -1,4 +1,4 @@
-"""The same batches from a later epoch on: a later training of a run sees pictures that no earlier one has seen."""
+"""The same batches from a later epoch on: a later part of a run sees pictures that no earlier one has seen."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass

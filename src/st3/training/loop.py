@@ -12,7 +12,7 @@ from .stop import Stopped, StopRequest
 
 __all__ = ["fit"]
 
-LINES = 500  # of step metrics in a training
+LINES = 500  # about how often metrics of a step are recorded
 
 
 def fit(

@@ -4,7 +4,7 @@ RUN/spec.json        everything that determines the run
 RUN/epochs.jsonl     one line per finished epoch; steps.jsonl and layers.jsonl likewise
 RUN/checkpoints/     what is needed to resume the run
 RUN/summary.json     the result, once the run is finished, beside model.safetensors and report.html
-RUN/dense/           a folder of the same kind: another training of the run, here its dense twin
+RUN/dense/           a folder of the same kind for another part of the run, here its dense twin
 """
 
 import re
@@ -41,7 +41,7 @@ CHECKPOINTS = "checkpoints"
 MODEL = "model.safetensors"
 SWITCHES = "switches.json"  # switches per weight, on request
 SPARSE_MODEL = "model.sparse.safetensors"
-RAW_WEIGHTS = "raw.safetensors"  # what the next training of the run begins with
+RAW_WEIGHTS = "raw.safetensors"  # what the next part of the run begins with
 REPORT = "report.html"
 FIGURES = "figures"
 TENSORBOARD = "tensorboard"
@@ -59,7 +59,7 @@ def is_checkpoint(name: str) -> bool:
 
 
 def part_folder(kind: str, number: int | None = None) -> str:
-    """Return the name of the folder of one training of a run, inside the run's folder.
+    """Return the name of a part's folder inside the run's folder.
 
     >>> part_folder("dense"), part_folder("cycle", 3)
     ('dense', 'cycle-03')
@@ -68,5 +68,5 @@ def part_folder(kind: str, number: int | None = None) -> str:
 
 
 def is_part_folder(name: str, kind: str) -> bool:
-    """Return whether `part_folder` can have made this name for a training of that kind."""
+    """Return whether `part_folder` can have made this name for a part of that kind."""
     return bool(kind) and re.fullmatch(rf"{re.escape(kind)}(-\d{{2,}})?", name) is not None

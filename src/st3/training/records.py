@@ -1,4 +1,4 @@
-"""The records of a training as JSON lines: metrics of steps, epochs and layers."""
+"""The records of training as JSON lines: metrics of steps, epochs and layers."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""Save and restore everything that a training needs to continue bit for bit."""
+"""Save and restore everything that training needs to continue bit for bit."""
 
 import time
 from pathlib import Path
@@ -16,7 +16,7 @@ from .switches import SwitchCounter, Switches
 
 __all__ = ["Snapshots"]
 
-FORMAT = 1
+FORMAT = 2  # of checkpoints; 1 had an identity that counted circumstances and usual values
 PARTS = (
     "identity", "processes", "is_sharded", "progress", "tally", "randomness", "scaler", "masks", "model", "optimizer",
     "best",
@@ -40,7 +40,7 @@ class Snapshots:
         self.job, self.minutes, self.keeps_best_raw = job, minutes, keeps_best_raw
         self.identity = identity  # of spec and data: checkpoints with another identity are refused
         self.best: dict[str, Tensor] = {}  # weights of the best epoch, on the CPU
-        self.best_raw: dict[str, Tensor] = {}  # its raw weights, if the next training begins with them
+        self.best_raw: dict[str, Tensor] = {}  # its raw weights, if the next part begins with them
         self.checkpoints = CheckpointFolder(folder, keep)
         self.switches = None if job.sparsifier is None else Switches(job.sparsifier.layers)
         self.counter: SwitchCounter | None = None  # on request
@@ -135,7 +135,7 @@ class Snapshots:
             unwrap(self.job.model).load_state_dict(self.best)
 
     def final_raw_weights(self) -> dict[str, Tensor]:
-        """Return what the next training begins with: the current raw weights, or those of the best epoch."""
+        """Return what the next part of the run begins with: the current raw weights, or those of the best epoch."""
         return self.best_raw if self.keeps_best_raw else _copies(self.raw_weights())
 
     def raw_weights(self) -> dict[str, Tensor]:
@@ -179,7 +179,10 @@ def _require_parts(state: Any, path: Path) -> None:
     if not isinstance(state, dict) or "format" not in state:
         raise ValueError(f"{path} is not a checkpoint of st3 train: delete it to continue from an older one")
     if state["format"] != FORMAT:
-        raise ValueError(f"checkpoint {path} has format {state['format']}, this version reads {FORMAT}")
+        raise ValueError(
+            f"checkpoint {path} has format {state['format']}, but this version of st3 reads {FORMAT}: finish the run "
+            f"with the version that began it, or start again with another --run"
+        )
     if missing := [name for name in PARTS if name not in state]:
         raise ValueError(
             f"checkpoint {path} lacks {', '.join(missing)}: delete it to continue from an older one"

@@ -11,7 +11,7 @@ __all__ = ["TensorBoard"]
 
 
 class TensorBoard(Listener):
-    """Writes metrics below `folder`, each training of a run into its own folder: `dense`, `sparse`, `cycle-03`."""
+    """Writes metrics below `folder`, for each part of a run into its own folder: `dense`, `sparse`, `cycle-03`."""
 
     def __init__(self, folder: Path) -> None:
         try:
@@ -20,7 +20,7 @@ class TensorBoard(Listener):
             raise ImportError("TensorBoard needs tensorboardX: pip install 'st3[tensorboard]'") from error
         self.folder, self._make = folder, SummaryWriter
         self._writers: list[Any] = []
-        self._writer: Any = None  # of the current training
+        self._writer: Any = None  # of the current part
         self._part = ""
 
     def __enter__(self) -> Self:

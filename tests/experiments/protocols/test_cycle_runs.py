@@ -19,7 +19,7 @@ from st3.core.method import METHODS
 from st3.core.selection.select import quota
 from st3.data import Splits
 from st3.data.in_memory import InMemory
-from st3.experiments import one_run
+from st3.experiments import one_part
 from st3.experiments.folder import RunFolderError
 from st3.experiments.inspection import inspect_stored
 from st3.experiments.page import write_page
@@ -124,7 +124,7 @@ def lrr_st3(tmp_path_factory):
 
 @pytest.fixture
 def starts(monkeypatch):
-    """Collect the state of each training when its loop begins."""
+    """Collect the state of each cycle when its loop begins."""
     found = []
 
     def note_and_fit(job, *others):
@@ -142,8 +142,8 @@ def starts(monkeypatch):
         )  # fmt: skip
         return fit(job, *others)
 
-    fit = one_run.fit
-    monkeypatch.setattr(one_run, "fit", note_and_fit)
+    fit = one_part.fit
+    monkeypatch.setattr(one_part, "fit", note_and_fit)
     return found
 
 
@@ -241,7 +241,7 @@ def test_any_method_that_is_not_refused_trains_inside(tmp_path, method):
 def test_every_cycle_sees_new_pictures_as_one_long_training_would(tmp_path, starts):
     run_cycles(tmp_path, sparsity=0.36)
     streams = [cycle["pictures"] for cycle in starts]
-    long = one_run._batches(spec(), SPLITS.train, _process(), seed=0)
+    long = one_part._batches(spec(), SPLITS.train, _process(), seed=0)
     for number, stream in enumerate(streams):
         for epoch, batches in enumerate(stream):
             expected = [p for p, _ in long.epoch(number * EPOCHS + epoch)]
@@ -336,8 +336,8 @@ def die_within_a_cycle(folder):
 
 
 def die_writing_what_is_handed_over(folder):
-    # only raw weights are written by one_run: this is cycle 1
-    one_run.write_weights = replace_nth_call(2, after_half, one_run.write_weights)
+    # only raw weights are written by one_part: this is cycle 1
+    one_part.write_weights = replace_nth_call(2, after_half, one_part.write_weights)
     run_cycles(folder)
 
 

@@ -2,7 +2,7 @@
 
 import math
 
-__all__ = ["bytes_text", "count", "duration", "per_cent_number", "percent", "real", "short"]
+__all__ = ["bytes_text", "count", "duration", "percent", "percent_cell", "real", "short"]
 
 SPACE = "\N{NO-BREAK SPACE}"
 MISSING = "–"
@@ -21,10 +21,10 @@ def percent(fraction: float | None, digits: int = 2) -> str:
     return f"{100 * fraction:.{digits}f}{SPACE}%"
 
 
-def per_cent_number(fraction: float | None) -> str:
-    """Return a percentage for a column whose head has the sign.
+def percent_cell(fraction: float | None) -> str:
+    """Return a percentage without the sign, which is in the head of the column.
 
-    >>> per_cent_number(0.9123), per_cent_number(0.0), per_cent_number(None)
+    >>> percent_cell(0.9123), percent_cell(0.0), percent_cell(None)
     ('91.23', '0.00', '–')
     """
     return percent(fraction).removesuffix(f"{SPACE}%")

@@ -1,11 +1,11 @@
-"""A run that consists of several trainings: their accuracy over sparsity, as a chart and as a table."""
+"""A run that consists of several parts: their accuracy over sparsity, as a chart and as a table."""
 
 import math
 
 from ..results import Record, Run
 from .chart import Chart, Series, is_number
 from .content import Table
-from .formats import count, duration, per_cent_number, short
+from .formats import count, duration, percent_cell, short
 from .scale import Scale, percents
 
 __all__ = ["part_chart", "part_table"]
@@ -14,9 +14,9 @@ MOST_LABELS = 8
 
 
 def part_chart(run: Run) -> Chart | None:
-    """Return a chart of the accuracy of every finished training; None if there is none.
+    """Return a chart of the accuracy of every finished part; None if there is none.
 
-    Every training is one step to the right. If each prunes the same part of the remaining weights, as in LRR, this is a
+    Every part is one step to the right. If each prunes the same part of the remaining weights, as in LRR, this is a
     logarithmic axis of the active weights, as in the paper's figures.
     """
     done = [(number, part.summary) for number, part in enumerate(run.parts) if part.summary]
@@ -44,7 +44,7 @@ def part_chart(run: Run) -> Chart | None:
 
 
 def part_table(run: Run) -> Table:
-    """Return the metrics of every training that has begun, if the run consists of several."""
+    """Return the metrics of every part that has begun, if the run consists of parts."""
     head = (
         run.protocol.kind,
         "sparsity %",
@@ -64,9 +64,9 @@ def _cells(number: int, part: Run) -> tuple[str, ...]:
     asked = part.target or 0.0
     return (
         str(number),
-        per_cent_number(summary.get("sparsity", asked)),
-        per_cent_number((summary.get("test") or {}).get("accuracy")),
-        per_cent_number((summary.get("validation") or {}).get("accuracy")),
+        percent_cell(summary.get("sparsity", asked)),
+        percent_cell((summary.get("test") or {}).get("accuracy")),
+        percent_cell((summary.get("validation") or {}).get("accuracy")),
         count(summary.get("best_epoch")),
         count(summary.get("active_parameters")),
         short(summary.get("sparse_macs")),

@@ -4,7 +4,7 @@ from typing import Any
 
 from ..results import Record, Run
 from .content import Table
-from .formats import MISSING, count, per_cent_number, real, short
+from .formats import MISSING, count, percent_cell, real, short
 
 __all__ = ["epoch_table", "layer_rows", "layer_table", "time_table"]
 
@@ -36,15 +36,15 @@ def _epoch_cells(epoch: Record, twin: Record) -> tuple[str, ...]:
     switches = epoch.get("switches") or {}
     return (
         f"{epoch['epoch']}{' (best so far)' if epoch.get('is_best') else ''}",
-        per_cent_number(train.get("accuracy")),
+        percent_cell(train.get("accuracy")),
         real(train.get("loss")),
-        per_cent_number(validation.get("accuracy")),
+        percent_cell(validation.get("accuracy")),
         real(validation.get("loss")),
-        per_cent_number(other.get("accuracy")),
+        percent_cell(other.get("accuracy")),
         real(other.get("loss")),
         real(epoch.get("rate")),
-        per_cent_number(epoch.get("sparsity")),
-        per_cent_number(epoch.get("sparsity_asked")),
+        percent_cell(epoch.get("sparsity")),
+        percent_cell(epoch.get("sparsity_asked")),
         real(epoch.get("threshold")),
         count(switches.get("zeroed")),
         count(switches.get("revived")),
@@ -93,7 +93,7 @@ def _layer_cells(layer: dict[str, Any]) -> tuple[str, ...]:
         "×".join(map(str, layer["shape"])) if "shape" in layer else MISSING,
         count(layer["weights"]),
         count(layer["zeros"]),
-        per_cent_number(layer["zeros"] / layer["weights"] if layer["weights"] else None),
+        percent_cell(layer["zeros"] / layer["weights"] if layer["weights"] else None),
         real(layer.get("threshold")),
         short(layer.get("dense_macs")),
         short(layer.get("sparse_macs")),
@@ -105,7 +105,7 @@ def _total_cells(layers: list[dict[str, Any]]) -> tuple[str, ...]:
     weights, zeros = (sum(layer[key] for layer in layers) for key in ("weights", "zeros"))
     dense, sparse = (sum(layer.get(key) or 0 for layer in layers) for key in ("dense_macs", "sparse_macs"))
     empty, filters = (sum(layer.get(key) or 0 for layer in layers) for key in ("empty_filters", "filters"))
-    share = per_cent_number(zeros / weights if weights else None)
+    share = percent_cell(zeros / weights if weights else None)
     return (
         "total",
         "",
@@ -133,4 +133,4 @@ def time_table(run: Run) -> Table:
 
 
 def _cell(layer: dict[str, Any] | None) -> str:
-    return per_cent_number(layer["zeros"] / layer["weights"]) if layer and layer["weights"] else MISSING
+    return percent_cell(layer["zeros"] / layer["weights"]) if layer and layer["weights"] else MISSING

@@ -1,4 +1,4 @@
-"""Protocols: which trainings make up a run. One file each; importing this package registers them all."""
+"""Protocols: which parts a run has. One file each; importing this package registers them all."""
 
 import importlib
 import pkgutil

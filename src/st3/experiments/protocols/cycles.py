@@ -30,7 +30,6 @@ __all__ = ["Cycles", "cycle_sparsities"]
 PRUNE = 0.2
 METRICS = ("sparsity", "target", "test", "validation", "best_epoch", "epochs", "steps", "seconds")
 SIZES = ("active_parameters", "sparse_macs", "model_bytes", "sparse_model_bytes")
-FILES = ("model", "sparse_model")
 
 
 @final
@@ -91,18 +90,15 @@ class Cycles(Protocol):
         assert spec.sparse.sparsity is not None
         parts = []
         for number, sparsity in enumerate(cycle_sparsities(spec.sparse.sparsity, self.prune)):
-            sparse = (
-                spec.sparse.model_copy(update={"sparsity": sparsity})
-                if number
-                else spec.without_sparsity().sparse
-            )
+            own = spec.alone() if number else spec.without_sparsity()
+            sparse = own.sparse.model_copy(update={"sparsity": sparsity})
             part = PartSpec(
                 title=f"{self.kind} {number}",
                 first_epoch=0 if self.reset_seed else number * spec.recipe.total_epochs,
                 begins_sparse=number > 0,
                 hands_over=self.carry,
             )
-            own = spec.alone().model_copy(update={"sparse": sparse, "part": part})
+            own = own.model_copy(update={"sparse": sparse, "part": part})
             title = f"{part.title}, {f'sparsity {sparsity:.6g}' if number else 'dense'}"
             parts.append(Part(own, title, part_folder(self.kind, number)))
         return parts
@@ -119,8 +115,7 @@ class Cycles(Protocol):
             for number, (part, summary) in enumerate(zip(parts, summaries, strict=True))
         ]
         return {
-            **last,
-            **{key: f"{parts[-1].folder}/{last[key]}" for key in FILES},
+            **super().sum_up(parts, summaries),
             **{key: sum(summary[key] for summary in summaries) for key in ("epochs", "steps")},
             "seconds": round(sum(summary["seconds"] for summary in summaries), 3),
             "best_epoch": last["best_epoch"] + sum(summary["epochs"] for summary in before),

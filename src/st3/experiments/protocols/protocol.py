@@ -1,8 +1,8 @@
-"""What a protocol is: the trainings that make up a run, and what one hands over to the next.
+"""What a protocol is: the parts of a run, and what each hands over to the next.
 
-A protocol is a frozen dataclass whose fields are its settings, registered under its name. It declares; `run.py` trains
-the parts one after the other, and the command line and the page show whatever parts there are. So a new protocol is one
-new file in this folder.
+Each part is a complete training by the whole recipe. A protocol is a frozen dataclass, registered under its name, whose
+fields are its settings. It only declares the parts: `run.py` trains them, and the command line and the page show
+whatever parts there are. So a new protocol is one new file in this folder.
 """
 
 from abc import ABC, abstractmethod
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 __all__ = ["PROTOCOLS", "Part", "PartSpec", "Protocol", "ProtocolSpec"]
 
 Summary = dict[str, Any]
+FILES = ("model", "sparse_model")  # in a summary: names of files beside it
 
 
 class ProtocolSpec(Section):
@@ -33,19 +34,17 @@ class ProtocolSpec(Section):
 
 
 class PartSpec(Section):
-    """What a protocol asks of one of its trainings, beside the settings that any training has."""
+    """What a protocol asks of one part, beside the settings that every part has."""
 
     title: str  # such as "cycle 3"
     first_epoch: NonNegativeInt = 0  # where its stream of pictures begins
-    begins_sparse: bool = False  # its initial weights hold zeros that the training before has left
-    hands_over: Literal["last", "best"] | None = (
-        None  # the epoch whose raw weights the next training begins with
-    )
+    begins_sparse: bool = False  # its initial weights hold zeros that the part before has left
+    hands_over: Literal["last", "best"] | None = None  # the epoch whose raw weights the next part begins with
 
 
 @dataclass(frozen=True)
 class Part:
-    """One training of a run."""
+    """One part of a run."""
 
     spec: "Spec"
     title: str  # shown on the terminal
@@ -53,16 +52,16 @@ class Part:
 
 
 class Protocol(ABC):
-    """How the trainings of a run follow one another. Abstract; the first line of a subclass's docstring is listed."""
+    """Which parts a run has. Abstract; `st3 list` shows the first line of a subclass's docstring."""
 
-    kind: ClassVar[str] = ""  # what its other trainings are called, which also names their folders
-    trains_itself: ClassVar[bool] = (
-        True  # False: the run consists of its parts, and its model is the last one's
-    )
-    options: ClassVar[
-        Mapping[str, str | None]
-    ] = {}  # of `st3 train`, which choose it -> the argument they set
-    usual: ClassVar[Mapping[str, Any]] = {}  # values of the section `sparse` that are not given
+    # What its parts are called, and their folders; empty if it has only one.
+    kind: ClassVar[str] = ""
+    # Whether the last part is in the run's folder. False: the run consists of parts, and its model is the last one's.
+    trains_itself: ClassVar[bool] = True
+    # Options of `st3 train` that choose this protocol, each with the argument that it sets.
+    options: ClassVar[Mapping[str, str | None]] = {}
+    # Values of the section `sparse` that are usual with this protocol.
+    usual: ClassVar[Mapping[str, Any]] = {}
 
     @classmethod
     def resolve(cls, arguments: dict[str, Any], sparse: dict[str, Any]) -> list[str]:
@@ -70,22 +69,23 @@ class Protocol(ABC):
         return []
 
     def faults(self, spec: "Spec") -> list[str]:
-        """Return what cannot be trained by this protocol, each in a sentence."""
+        """Return a sentence for everything in the spec that this protocol cannot train."""
         return []
 
     @abstractmethod
     def parts(self, spec: "Spec") -> list[Part]:
-        """Return the trainings that make up the run, in their order."""
+        """Return the parts of the run, in order."""
 
-    def hand_over(self, model: nn.Module, run: Path, number: int) -> None:  # noqa: B027 - nothing, unless needed
+    def hand_over(self, model: nn.Module, run: Path, number: int) -> None:  # noqa: B027 - optional
         """Load into the model of part `number`, as it was built, what earlier parts have left in the run's folder."""
 
     def sum_up(self, parts: Sequence[Part], summaries: Sequence[Summary]) -> Summary:
-        """Return the summary of the whole run from those of its parts."""
-        return dict(summaries[-1])
+        """Return the summary of the whole run from those of its parts: the last one's, with the paths of its files."""
+        folder, last = parts[-1].folder, summaries[-1]
+        return {**last, **{key: f"{folder}/{last[key]}" for key in FILES if folder and last[key]}}
 
     def describe(self, spec: "Spec") -> str:
-        """Return what it does, for the lines that a run prints first; empty: its name says it."""
+        """Return a few words on what it does, printed before the run begins; empty if its name says it all."""
         return ""
 
 

@@ -1,4 +1,4 @@
-"""One training, and nothing else."""
+"""Train once, and nothing else."""
 
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, final
@@ -15,7 +15,7 @@ __all__ = ["Single"]
 @PROTOCOLS.register("single")
 @dataclass(frozen=True)
 class Single(Protocol):
-    """One training, in which the ramp raises the sparsity."""
+    """Train once, while the ramp raises the sparsity."""
 
     def parts(self, spec: "Spec") -> list[Part]:
         return [Part(spec, "dense" if spec.sparse.is_dense else "sparse")]

@@ -1,7 +1,7 @@
-"""A dense training beside the sparse one, to compare.
+"""Train without sparsity first, to compare.
 
 RUN/dense/   the dense twin: the same initial weights, the same pictures in the same order, no sparsity
-RUN/         the sparse training
+RUN/         the sparse part
 """
 
 from collections.abc import Mapping
@@ -21,7 +21,7 @@ __all__ = ["Twin"]
 @PROTOCOLS.register("twin")
 @dataclass(frozen=True)
 class Twin(Protocol):
-    """The same training without sparsity first, to compare; then the sparse one."""
+    """Train without sparsity first, then with it, to compare."""
 
     kind: ClassVar[str] = "dense"
     options: ClassVar[Mapping[str, str | None]] = {"dense_twin": None}
@@ -33,4 +33,4 @@ class Twin(Protocol):
         return [Part(spec.without_sparsity(), "dense twin", part_folder(self.kind)), Part(spec, "sparse")]
 
     def describe(self, spec: "Spec") -> str:
-        return "the same training without sparsity first"
+        return "first without sparsity, to compare"

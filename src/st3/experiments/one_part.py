@@ -1,4 +1,4 @@
-"""One training: from a spec and a network to a trained model with its evidence, in its own folder."""
+"""Train one part of a run: from a spec and a network to a trained model with its evidence, in its own folder."""
 
 import copy
 import hashlib
@@ -29,20 +29,20 @@ from ..training.records import Records
 from ..training.snapshots import Snapshots
 from ..training.stop import StopRequest
 from .build import build_sparsifier, wrap
-from .conclusion import conclude, write_pages
+from .conclusion import conclude, reuse_summary
 from .essence import essence
-from .folder import read_summary, write_spec
+from .folder import write_spec
 from .spec import Spec
 from .versions import record_versions
 
-__all__ = ["Session", "train_one"]
+__all__ = ["Session", "train_part"]
 
 EVALUATION_BATCH = 500
 
 
 @dataclass(frozen=True)
 class Session:
-    """What all trainings of one call share."""
+    """What all parts of a run share."""
 
     process: Process
     splits: Splits
@@ -52,13 +52,11 @@ class Session:
     stop: StopRequest
 
 
-def train_one(spec: Spec, folder: Path, model: nn.Module, session: Session) -> dict[str, Any]:
+def train_part(spec: Spec, folder: Path, model: nn.Module, session: Session) -> dict[str, Any]:
     """Train the model into its folder and return the summary; if that is done already, only return it."""
     process, splits = session.process, session.splits
-    if done := process.share(read_summary(folder)):
-        if process.is_first:
-            write_pages(folder, only_missing=True)
-        return dict(done)
+    if (done := reuse_summary(folder, process)) is not None:
+        return done
     if process.is_first:
         write_spec(spec, folder)
     _configure_process(spec)
@@ -108,12 +106,12 @@ def _configure_process(spec: Spec) -> None:
 
 
 def _first_epoch(spec: Spec) -> int:
-    """Return the epoch of the stream of pictures at which this training begins."""
+    """Return the epoch of the stream of pictures at which this part begins."""
     return 0 if spec.part is None else spec.part.first_epoch
 
 
 def _dropout_seed(spec: Spec, process: Process) -> int:
-    """Return a seed that differs between processes, and between trainings that see different pictures."""
+    """Return a seed that differs between processes, and between parts that see different pictures."""
     seed, first = spec.seeds.init + process.rank, _first_epoch(spec)
     return generator_for(seed, first).initial_seed() if first else seed
 
@@ -164,7 +162,7 @@ def _snapshots(spec: Spec, job: Job, folder: Path, session: Session) -> Snapshot
 
 
 def _identity(spec: Spec, splits: Splits) -> str:
-    """Return what a checkpoint must have in common with the training that continues from it."""
+    """Return what a checkpoint must have in common with the part that resumes from it."""
     pictures = [len(part) for part in (splits.train, splits.validation, splits.test)]
     text = json.dumps([essence(spec), pictures, splits.classes], sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()

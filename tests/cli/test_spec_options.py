@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from st3.cli.given import Given, keep_given
+from st3.cli.spec_options import SpecOptions, keep_given
 from st3.experiments.essence import differences
 from st3.experiments.spec import ModelSpec, compose
 from st3.training.sections import SettingsError
@@ -13,15 +13,15 @@ from st3.training.sections import SettingsError
 @pytest.mark.parametrize(
     ("given", "describes_a_run"),
     [
-        (Given(), False),
-        (Given(machine={"device": "cpu"}), False),
-        (Given(data={"dir": "/data", "download": True}), False),
-        (Given(changes=("machine.threads=2", "data.dir=/x")), False),
-        (Given(data={"name": "digits"}), True),
-        (Given(epochs=3), True),
-        (Given(seeds={"data": 0}), True),
-        (Given(protocol_options={"dense_twin": False}), True),
-        (Given(changes=("optimizer.lr=1",)), True),
+        (SpecOptions(), False),
+        (SpecOptions(machine={"device": "cpu"}), False),
+        (SpecOptions(data={"dir": "/data", "download": True}), False),
+        (SpecOptions(changes=("machine.threads=2", "data.dir=/x")), False),
+        (SpecOptions(data={"name": "digits"}), True),
+        (SpecOptions(epochs=3), True),
+        (SpecOptions(seeds={"data": 0}), True),
+        (SpecOptions(protocol_options={"dense_twin": False}), True),
+        (SpecOptions(changes=("optimizer.lr=1",)), True),
     ],
 )
 def test_circumstances_alone_do_not_describe_a_run(given, describes_a_run):
@@ -29,7 +29,7 @@ def test_circumstances_alone_do_not_describe_a_run(given, describes_a_run):
 
 
 def test_faults_of_all_options_are_reported_at_once():
-    given = Given(
+    given = SpecOptions(
         data={"name": "digit"},
         sparse={"method": "st33", "sparsity": 1.5, "allocation": "globl"},
         epochs=0,
@@ -52,7 +52,7 @@ def test_faults_of_all_options_are_reported_at_once():
 
 def test_a_stored_spec_takes_new_circumstances():
     stored = compose(data={"name": "cifar10"}, epochs=7, machine={"threads": 2})
-    given = Given(machine={"device": "cpu"}, data={"dir": "/data"}, changes=("machine.workers=3",))
+    given = SpecOptions(machine={"device": "cpu"}, data={"dir": "/data"}, changes=("machine.workers=3",))
     for options in (given, replace(given, epochs=7, data={"name": "cifar10", "dir": "/data"})):
         spec = options.merge_into(stored)
         assert differences(spec, stored) == []
@@ -68,14 +68,14 @@ def test_options_are_merged_into_the_stored_spec_not_into_the_usual_one():
         changes={"optimizer.lr": 0.05},
     )
     for given in (
-        Given(sparse={"sparsity": 0.9}),
-        Given(changes=("sparse.arguments.power=2.0",)),
-        Given(changes=("data.options.padding=edge",)),
-        Given(recipe="cifar", changes=("optimizer.lr=0.05",)),
-        Given(epochs=7),
+        SpecOptions(sparse={"sparsity": 0.9}),
+        SpecOptions(changes=("sparse.arguments.power=2.0",)),
+        SpecOptions(changes=("data.options.padding=edge",)),
+        SpecOptions(recipe="cifar", changes=("optimizer.lr=0.05",)),
+        SpecOptions(epochs=7),
     ):
         assert given.merge_into(stored) == stored
-    assert differences(Given(sparse={"method": "st3"}).merge_into(stored), stored) == [
+    assert differences(SpecOptions(sparse={"method": "st3"}).merge_into(stored), stored) == [
         "sparse.method: 'st3', not 'feather'",
         "sparse.arguments.power: None, not 2.0",
     ]
@@ -83,9 +83,9 @@ def test_options_are_merged_into_the_stored_spec_not_into_the_usual_one():
 
 def test_the_complete_command_of_a_run_agrees_with_it():
     for given in (
-        Given(recipe="cifar", changes=("epochs=121", "ramp.end=90")),
-        Given(sparse={"method": "feather"}, epochs=3, changes=("sparse.arguments.power=2.0",)),
-        Given(data={"name": "imagenet"}, model={"name": "mobilenet_v1"}, seeds={"init": 4}),
+        SpecOptions(recipe="cifar", changes=("epochs=121", "ramp.end=90")),
+        SpecOptions(sparse={"method": "feather"}, epochs=3, changes=("sparse.arguments.power=2.0",)),
+        SpecOptions(data={"name": "imagenet"}, model={"name": "mobilenet_v1"}, seeds={"init": 4}),
     ):
         stored = given.spec()
         assert given.merge_into(stored) == stored
@@ -93,7 +93,7 @@ def test_the_complete_command_of_a_run_agrees_with_it():
 
 def test_the_spec_of_a_model_given_in_python_can_be_read_again():
     stored = compose().model_copy(update={"model": ModelSpec(name="<Sequential>")})
-    assert Given().merge_into(stored) == stored
+    assert SpecOptions().merge_into(stored) == stored
 
 
 def test_zero_and_false_count_as_given():

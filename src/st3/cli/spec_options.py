@@ -14,7 +14,7 @@ from ..experiments.spec import USER_SECTIONS, Spec, check_spec, compose, resolve
 from ..training.recipe import load_recipe
 from ..training.sections import SettingsError, parse_changes
 
-__all__ = ["Given", "keep_given"]
+__all__ = ["SpecOptions", "keep_given"]
 
 
 def keep_given(**options: Any) -> dict[str, Any]:
@@ -27,7 +27,7 @@ def keep_given(**options: Any) -> dict[str, Any]:
 
 
 @dataclass(frozen=True)
-class Given:
+class SpecOptions:
     """The options of `st3 train` that determine the spec, without those that were not given."""
 
     data: Mapping[str, Any] = field(default_factory=dict)
@@ -114,10 +114,10 @@ class Given:
         except SettingsError:
             return False
 
-    def _circumstances(self) -> "Given":
+    def _circumstances(self) -> "SpecOptions":
         data = {name: value for name, value in self.data.items() if is_circumstance(f"data.{name}")}
         changes = tuple(text for text in self.changes if _changes_circumstance(text))
-        return Given(data=data, machine=self.machine, changes=changes)
+        return SpecOptions(data=data, machine=self.machine, changes=changes)
 
     def _merge_recipe(self, stored: Spec, changes: Mapping[str, Any]) -> dict[str, Any]:
         if self.recipe is None:
@@ -141,7 +141,7 @@ def _changes_circumstance(change: str) -> bool:
 
 
 def _is_other_protocol(name: str | None, stored: str) -> bool:
-    """Return whether another protocol is given, and one of the two consists of several trainings."""
+    """Return whether another protocol is given, and one of the two consists of several parts."""
     if name in (None, stored):
         return False
     return not all(known in PROTOCOLS and PROTOCOLS[known].trains_itself for known in (str(name), stored))
