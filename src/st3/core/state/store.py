@@ -200,8 +200,11 @@ class Store:
             self._withdrawn.discard(layer.name)
 
     def follow_loading(self) -> None:
-        """Note that a state was loaded: what was withdrawn from the one before it does not count any more."""
+        """Note that a state was loaded: what was withdrawn before, or waits for it under the same keys, is outdated."""
         self._withdrawn.clear()
+        for layer in self.layers:
+            for key in self.state(layer):
+                self._waiting[layer.name].pop(key, None)
 
     def keys_of(self, layer: Layer) -> list[str]:
         """Return the keys of everything that is kept for the layer."""
