@@ -76,7 +76,7 @@ def trained(method, steps=30):
     torch.manual_seed(0)
     model = nn.Sequential(nn.Linear(6, 16), nn.Tanh(), nn.Linear(16, 3)).double()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9)
-    st3.sparsify(model, optimizer, sparsity=0.8, total_steps=steps, method=method)
+    st3.sparsify(model, optimizer, sparsity=0.8, total_steps=steps, method=method, ramp=st3.ramps.Cubic())
     x = torch.randn(32, 6, dtype=torch.float64)
     for _ in range(steps):
         optimizer.zero_grad()

@@ -90,7 +90,7 @@ def test_gmp_takes_the_smallest_weights_of_all_layers():
 
 
 def test_gmp_prunes_at_its_steps_and_at_the_end_of_the_ramp_only():
-    moves = history("gmp-7", end=31, ramp="linear")
+    moves = history("gmp-7", ramp=st3.ramps.Linear(end=31 / STEPS))
     changed = [step for step, b, a, *_ in moves if any(bool((b[x] != a[x]).any()) for x in b)]
     # 40 steps hold less than twenty times 7, so it prunes every other step.
     assert changed == [*range(2, 31, 2), 31]
@@ -166,7 +166,7 @@ def test_so_many_weights_are_exchanged(method, step, count):
     view = MaskView(
         None, weight, weight != 0, gradient=(weight == 0).float()
     )  # so that others grow than have gone
-    moment = Moment(step, 100, 0.75, 0.75, 0.75, cut=lambda scores, sparsity: [view.mask])
+    moment = Moment(step, 100, 0.75, 0.75, 0.75, cut=lambda scores, sparsity, allocation: [view.mask])
     (mask,) = method.next_masks([view], moment)
     assert int(mask.sum()) == 1000
     gone = (view.mask & ~mask).nonzero().flatten()

@@ -91,7 +91,7 @@ def test_a_whole_search_agrees_with_autograd_under_the_same_noise(passes):
         x, y = batch(step, torch.float64)
         sharpness = 1 / (0.97 * (1 - step / STEPS) + 0.03)
         for number in range(passes):
-            uniforms = sparsifier._exchange.search._uniforms(number)  # the noise of this pass
+            uniforms = sparsifier._conductor.family._uniforms(number)  # the noise of this pass
             raw, sparse = dict(reference.named_parameters()), {}
             for name, u in zip(names, uniforms, strict=True):
                 p, z = learned[name], torch.log(u) - torch.log1p(-u)
@@ -182,7 +182,7 @@ def test_the_most_probable_weights_are_kept():
 
 
 def test_every_pass_draws_its_own_masks_and_no_random_number_of_torch():
-    model, optimizer, sparsifier = start()
+    model, optimizer, _ = start()
     learn(model, optimizer, range(12))
     torch.manual_seed(5)
     state = torch.get_rng_state()
@@ -192,15 +192,13 @@ def test_every_pass_draws_its_own_masks_and_no_random_number_of_torch():
         seen.append(model[0].weight.detach().clone())
     assert not torch.equal(*seen)
     assert torch.equal(torch.get_rng_state(), state)
-    sparsifier.resample()
-    assert not torch.equal(model[0].weight, seen[1])
 
 
 def test_after_the_search_the_masks_are_fixed_and_the_model_is_plain():
     model, optimizer, sparsifier = start()
     learn(model, optimizer, range(36))  # 4 steps of 40 are for fine-tuning
     assert sparsifier.is_frozen
-    assert sparsifier.passes == 1
+    assert sparsifier.method.passes == 1
     assert not model._forward_pre_hooks
     mask = model[0].weight != 0
     before = model[0].weight.detach().clone()
@@ -342,7 +340,7 @@ def test_a_gradient_without_a_mask_is_noticed():
     model.eval()
     backward(model, 0)
     with pytest.raises(
-        RuntimeError, match=r"got a gradient from a forward pass without a random mask: .*resample"
+        RuntimeError, match=r"got a gradient from a forward pass without a random mask: .*call that model"
     ):
         optimizer.step()
     optimizer.zero_grad()
@@ -350,17 +348,14 @@ def test_a_gradient_without_a_mask_is_noticed():
     learn(model, optimizer, [0])
 
 
-def test_layers_called_one_by_one_work_with_resample():
-    model, optimizer, sparsifier = start()
-    for step in range(STEPS):
-        x, y = batch(step)
-        sparsifier.resample()
-        for layer in model:
-            x = layer(x)
-        nn.functional.cross_entropy(x, y).backward()
+def test_layers_called_one_by_one_are_refused_because_nothing_draws_their_masks():
+    model, optimizer, _ = start()
+    x, y = batch(0)
+    for layer in model:
+        x = layer(x)
+    nn.functional.cross_entropy(x, y).backward()
+    with pytest.raises(RuntimeError, match="masks are drawn when the model given to sparsify is called"):
         optimizer.step()
-        optimizer.zero_grad()
-    sparsifier.finalize()
 
 
 def test_masks_fixed_before_the_ramp_is_over_are_refused():

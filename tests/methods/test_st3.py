@@ -7,7 +7,7 @@ import torch
 from torch import nn, tensor
 
 import st3
-from st3.methods import ST3
+from st3.methods import ST3, WeightView
 
 W = tensor([[0.5, -0.4, 0.1, 0.05], [0.3, -0.2, 0.02, 0.01]])
 SCALES = (1.1647439, 1.0593702)
@@ -121,8 +121,9 @@ def test_straight_through_every_weight_gets_the_gradient_of_its_sparse_weight(so
 
 def test_straight_through_the_gradient_is_not_even_copied():
     assert ST3().is_straight_through(0.99)
-    grad = torch.ones(2, 4)
-    assert ST3().raw_gradient(grad, ACTIVE, torch.full((2, 1), 7.0), 0.99) is grad
+    grad, sparse = torch.ones(2, 4), torch.where(ACTIVE, W, 0.0)
+    view = WeightView(W, sparse, 0.15, 0.99, filter_means=lambda values: values, scale=torch.full((2, 1), 7.0))
+    assert ST3().raw_gradient(grad, view) is grad
 
 
 def test_the_gradient_is_taken_at_the_sparse_weight():

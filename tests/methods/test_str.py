@@ -167,7 +167,7 @@ def test_at_its_usual_beginning_it_is_dense_training_until_decay_has_lifted_it()
         {"sparsity": 0.0},
         {"ramp": "cubic"},
         {"allocation": "erk"},
-        {"start": 0.1, "end": 0.5},
+        {"ramp": st3.ramps.Cubic(start=0.1, end=0.5)},
         {"min_weights": 3},
         {"layer_sparsity": {"0.weight": 0.5}},
     ],

@@ -219,6 +219,11 @@ class Store:
         """Note that the parameter and the tensor kept for it are as we left them."""
         self._noted[layer.name] = (_version(layer, layer.parameter), tensor, _version(layer, tensor))
 
+    def was_written(self, layer: Layer) -> bool:
+        """Whether the parameter was written since it was noted."""
+        noted = self._noted.get(layer.name)
+        return noted is not None and _version(layer, layer.parameter) != noted[0]
+
     def was_replaced(self, layer: Layer, key: str) -> bool:
         """Whether the parameter was written since it was noted, and the tensor kept for it was not."""
         noted = self._noted.get(layer.name)
@@ -228,8 +233,11 @@ class Store:
         return tensor is not None and tensor is noted[1] and _version(layer, tensor) == noted[2]
 
     def follow_loading(self) -> None:
-        """Note that a state was loaded: what was withdrawn from the one before it does not count any more."""
+        """Note that a state was loaded: what was withdrawn before, or waits for it under the same keys, is outdated."""
         self.withdrawn.clear()
+        for layer in self.layers:
+            for key in self.state(layer):
+                self._waiting[layer.name].pop(key, None)
 
     def keys_of(self, layer: Layer) -> list[str]:
         """Return the keys of everything that is kept for the layer."""
