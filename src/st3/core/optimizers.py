@@ -27,8 +27,12 @@ def check_optimizers(given: Optimizer | Sequence[Optimizer]) -> list[Optimizer]:
 
 
 def _check(optimizer: Any) -> Optimizer:
-    inner = next((held for key in _WRAPPED if isinstance(held := getattr(optimizer, key, None), Optimizer)), None)
-    if inner is not None and hasattr(optimizer, "zero_grad"):  # a learning-rate scheduler has an optimizer, too
+    inner = next(
+        (held for key in _WRAPPED if isinstance(held := getattr(optimizer, key, None), Optimizer)), None
+    )
+    if inner is not None and hasattr(
+        optimizer, "zero_grad"
+    ):  # a learning-rate scheduler has an optimizer, too
         checked = _check(inner)
         _refuse_own_weights(optimizer)
         return checked

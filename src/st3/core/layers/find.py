@@ -1,8 +1,8 @@
 """Which parameters are sparsified, and why the others are not.
 
 A layer here is one weight tensor with its name. Weights that are linear maps are covered (`kinds.py` knows which);
-embeddings and recurrent weights only where `include` names them, biases and norms never. Everything is visible: `Layers`
-prints what is covered and, for every other weight, the reason.
+embeddings and recurrent weights only where `include` names them, biases and norms never. Everything is visible:
+`Layers` prints what is covered and, for every other weight, the reason.
 """
 
 from collections.abc import Mapping, Sequence

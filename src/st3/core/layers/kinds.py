@@ -28,7 +28,9 @@ def why_unusual(parameter: Tensor, place: Place) -> str | None:
     if _is_expert_weight(place.module, parameter):
         if _expert_outputs(place) is not None:
             return None
-        return f"{kind} does not say which axis holds the outputs (include it if it is expert x output x input)"
+        return (
+            f"{kind} does not say which axis holds the outputs (include it if it is expert x output x input)"
+        )
     if _is_linear(place):
         return None
     return f"{kind} is not covered by default (include its name or type)"

@@ -55,7 +55,9 @@ def as_patterns(patterns: Patterns | None, argument: str) -> tuple[Pattern, ...]
                 f"{argument} takes names, globs, compiled regular expressions, nn.Module types or functions "
                 f"(name, module) -> bool; got {pattern!r}"
             )
-        constant, belongs = _PLACES.get(pattern, ("", argument)) if isinstance(pattern, str) else ("", argument)
+        constant, belongs = (
+            _PLACES.get(pattern, ("", argument)) if isinstance(pattern, str) else ("", argument)
+        )
         if belongs != argument:
             raise ValueError(f"{argument} does not take {constant}: it belongs into {belongs}")
     return result
