@@ -162,8 +162,8 @@ def test_erk_treats_experts_like_as_many_separate_layers():
     torch.manual_seed(0)
     weights = torch.randn(4, 6, 5)
     together = Layer("experts", nn.Parameter(weights), "Experts", Filters(axis=1, experts=True))
-    apart = [Layer(str(i), nn.Parameter(weights[i].clone()), "Linear") for i in range(4)]
-    other = Layer("other", nn.Parameter(torch.randn(30, 40)), "Linear")
+    apart = [Layer(str(i), nn.Parameter(weights[i].clone()), "Linear", Filters()) for i in range(4)]
+    other = Layer("other", nn.Parameter(torch.randn(30, 40)), "Linear", Filters())
     _, one = erk_densities([together.expert_shape, other.shape], 0.8, copies=[4, 1])
     _, many = erk_densities([layer.shape for layer in (*apart, other)], 0.8)
     assert one == pytest.approx([many[0], many[-1]])

@@ -1,26 +1,26 @@
-"""What the options say, and the spec that follows from it."""
+"""The options of `st3 train`, and the spec that follows from them."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from ..experiments.changes import full_keys, make_changes, without_cycles
-from ..experiments.checks import DENSE, table
-from ..experiments.cycles import PROTOCOLS, apply_count, unknown_protocol
-from ..experiments.spec import Spec, checked, compose
+from ..experiments.changes import full_keys, make_changes
+from ..experiments.checks import DENSE
+from ..experiments.essence import differences, is_circumstance
+from ..experiments.protocols import PROTOCOLS
+from ..experiments.protocols.options import choose_protocol
+from ..experiments.sparse_choices import expand_choices
+from ..experiments.spec import USER_SECTIONS, Spec, check_spec, compose, resolve_protocol
 from ..training.recipe import load_recipe
 from ..training.sections import SettingsError, parse_changes
 
-__all__ = ["Given", "said"]
-
-# Settings that another machine may change without becoming another run.
-CIRCUMSTANCES = ("machine.", "data.dir", "data.download")
+__all__ = ["Given", "keep_given"]
 
 
-def said(**options: Any) -> dict[str, Any]:
+def keep_given(**options: Any) -> dict[str, Any]:
     """Return the options that were given.
 
-    >>> said(sparsity=0.9, allocation=None)
+    >>> keep_given(sparsity=0.9, allocation=None)
     {'sparsity': 0.9}
     """
     return {name: value for name, value in options.items() if value is not None}
@@ -28,7 +28,7 @@ def said(**options: Any) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class Given:
-    """The options of `st3 train` that make a spec; those not given are not in it."""
+    """The options of `st3 train` that determine the spec, without those that were not given."""
 
     data: Mapping[str, Any] = field(default_factory=dict)
     model: Mapping[str, Any] = field(default_factory=dict)
@@ -38,30 +38,28 @@ class Given:
     recipe: str | None = None
     epochs: int | None = None
     changes: tuple[str, ...] = ()
-    dense_twin: bool | None = None
     protocol: str | None = None
-    cycles: Mapping[str, Any] = field(default_factory=dict)
+    protocol_options: Mapping[str, Any] = field(default_factory=dict)
 
     @property
-    def names_a_run(self) -> bool:
-        """Whether anything is said that determines the result: then it is not simply "that run in that folder"."""
+    def describes_a_run(self) -> bool:
+        """Whether anything is given that determines the result, so that a new run could be meant."""
         return bool(
-            "name" in self.data
+            any(not is_circumstance(f"data.{name}") for name in self.data)
             or self.model
             or self.sparse
             or self.seeds
             or self.recipe
             or self.epochs is not None
-            or self.dense_twin is not None
             or self.protocol is not None
-            or self.cycles
-            or not all(map(_is_circumstance, self.changes))
+            or self.protocol_options
+            or not all(map(_changes_circumstance, self.changes))
         )
 
     def spec(self) -> Spec:
-        """Return the spec of a new run; all faults of all options are raised together."""
+        """Return the spec of a new run, or raise with everything that is wrong with the options."""
         faults: list[str] = []
-        changes = self._parsed(faults)
+        changes = self._parse_changes(faults)
         try:
             spec = compose(
                 data=self.data,
@@ -71,9 +69,8 @@ class Given:
                 epochs=self.epochs,
                 seeds=self.seeds,
                 machine=self.machine,
+                protocol=choose_protocol(self.protocol, self.protocol_options, faults),
                 changes=changes,
-                dense_twin=self.dense_twin,
-                cycles=self._cycles(faults),
             )
         except SettingsError as error:
             raise SettingsError("the spec has faults", [*faults, *error.faults]) from None
@@ -81,75 +78,55 @@ class Given:
             raise SettingsError("the spec has faults", faults)
         return spec
 
-    def over(self, stored: Spec) -> Spec:
-        """Return the stored spec with what is said here in its place: where they agree, it is the same run."""
-        if self.names_a_run and self._is_command_of(stored):
-            return self._circumstances().over(stored)
-        if self._is_of_other_protocol(stored):
-            return self.spec()  # of one cycle and of several nothing is worth comparing setting by setting
+    def merge_into(self, stored: Spec) -> Spec:
+        """Return the stored spec with the given options in it. If they agree with it, it is still the same run."""
+        if self.describes_a_run and self._is_command_of(stored):
+            return self._circumstances().merge_into(stored)
         faults: list[str] = []
-        keys = full_keys(self._parsed(faults), Spec.model_fields, faults)
-        values = stored.model_dump()
-        if values["cycles"] is None:
-            keys = without_cycles(keys, faults)
-        else:
-            values["cycles"] |= self.cycles
-            if "count" in self.cycles:
-                values["sparse"].pop("sparsity")  # follows from the number of cycles
-        values["recipe"] = self._recipe_over(stored, keys)
-        for name in ("data", "model", "sparse", "seeds", "machine"):
-            _lay_over(values[name], getattr(self, name))
-        if self.dense_twin is not None:
-            values["dense_twin"] = self.dense_twin
+        protocol = choose_protocol(self.protocol, self.protocol_options, faults)
+        if _is_other_protocol(protocol.get("name"), stored.protocol.name):
+            return self.spec()  # too different from the stored spec to be merged setting by setting
+        keys = full_keys(self._parse_changes(faults), USER_SECTIONS, faults)
+        values, sparse = stored.model_dump(), dict(self.sparse)
+        expand_choices(sparse)
+        values["recipe"] = self._merge_recipe(stored, keys)
+        _merge_section(values["protocol"], protocol)
+        resolve_protocol(values["protocol"], sparse, faults)
+        for name in ("data", "model", "seeds", "machine"):
+            _merge_section(values[name], getattr(self, name))
+        _merge_section(values["sparse"], sparse)
         make_changes(values, keys, faults)
-        apply_count(values, faults)
-        if table(values, "sparse").get("method") == DENSE != stored.sparse.method:
-            values["sparse"] |= {"sparsity": self.sparse.get("sparsity", 0.0), "arguments": {}}
-            values["dense_twin"] = bool(self.dense_twin)
-        spec = checked(values, faults)
+        expand_choices(values["sparse"])
+        if values["sparse"]["method"].get("name") == DENSE != stored.sparse.method.name:
+            values["sparse"] |= {"sparsity": self.sparse.get("sparsity", 0.0), "method": {"name": DENSE}}
+            values["protocol"] = {"name": "single", **protocol}
+        spec = check_spec(values, faults)
         if self.epochs is None or self.epochs == spec.recipe.epochs:
             return spec
-        # Not scaled: the number alone is what differs.
+        # Not scaled, so that the number of epochs is the only difference.
         recipe = spec.recipe.model_copy(update={"epochs": self.epochs})
         return spec.model_copy(update={"recipe": recipe})
 
-    def _cycles(self, faults: list[str]) -> dict[str, Any] | None:
-        """Return what is said about cycles, None if there is to be a single one."""
-        if self.protocol is not None and self.protocol not in PROTOCOLS:
-            faults.append(unknown_protocol(self.protocol))
-        if self.protocol == "single" and self.cycles:
-            faults.append("protocol 'single' is one cycle: leave out --cycles and --reset-seed, or take lrr")
-        elif self.protocol is None and self.cycles and "count" not in self.cycles:
-            faults.append("--reset-seed is for training in cycles: add --protocol lrr or --cycles N")
-        return dict(self.cycles) if self.protocol == "lrr" or "count" in self.cycles else None
-
-    def _is_of_other_protocol(self, stored: Spec) -> bool:
-        if self.protocol is not None and self.protocol not in PROTOCOLS:
-            return True
-        if stored.cycles is None:
-            return self.protocol == "lrr" or bool(self.cycles)
-        return self.protocol == "single"
-
     def _is_command_of(self, stored: Spec) -> bool:
-        """Return whether a new run would be the stored one: a job script repeats its whole command."""
+        """Return whether these options describe the stored run completely: a job script repeats its whole command."""
         try:
-            return not self.spec().differences(stored)
+            return not differences(self.spec(), stored)
         except SettingsError:
             return False
 
     def _circumstances(self) -> "Given":
-        data = {name: value for name, value in self.data.items() if name != "name"}
-        changes = tuple(text for text in self.changes if _is_circumstance(text))
+        data = {name: value for name, value in self.data.items() if is_circumstance(f"data.{name}")}
+        changes = tuple(text for text in self.changes if _changes_circumstance(text))
         return Given(data=data, machine=self.machine, changes=changes)
 
-    def _recipe_over(self, stored: Spec, changes: Mapping[str, Any]) -> dict[str, Any]:
+    def _merge_recipe(self, stored: Spec, changes: Mapping[str, Any]) -> dict[str, Any]:
         if self.recipe is None:
             return stored.recipe.model_dump()
         recipe = load_recipe(self.recipe)
         epochs = recipe.epochs if "recipe.epochs" in changes else stored.recipe.epochs
         return (recipe if recipe.epochs == epochs else recipe.scaled_to(epochs)).model_dump()
 
-    def _parsed(self, faults: list[str]) -> dict[str, Any]:
+    def _parse_changes(self, faults: list[str]) -> dict[str, Any]:
         changes: dict[str, Any] = {}
         for text in self.changes:
             try:
@@ -159,13 +136,23 @@ class Given:
         return changes
 
 
-def _is_circumstance(change: str) -> bool:
-    return change.strip().startswith(CIRCUMSTANCES)
+def _changes_circumstance(change: str) -> bool:
+    return is_circumstance(change.partition("=")[0].strip())
 
 
-def _lay_over(values: dict[str, Any], given: Mapping[str, Any]) -> None:
-    """Put what is given in its place; what goes with one name means nothing to another."""
-    for kind, own in (("name", "arguments"), ("name", "options"), ("method", "arguments")):
-        if given.get(kind, values.get(kind)) != values.get(kind) and own in values:
-            values[own] = {}
-    values |= given
+def _is_other_protocol(name: str | None, stored: str) -> bool:
+    """Return whether another protocol is given, and one of the two consists of several trainings."""
+    if name in (None, stored):
+        return False
+    return not all(known in PROTOCOLS and PROTOCOLS[known].trains_itself for known in (str(name), stored))
+
+
+def _merge_section(values: dict[str, Any], given: Mapping[str, Any]) -> None:
+    """Merge the given options into a section. Arguments of a different method, model or data set are dropped."""
+    if given.get("name", values.get("name")) != values.get("name"):
+        values |= {own: {} for own in ("arguments", "options") if own in values}
+    for key, value in given.items():
+        if isinstance(value, dict) and isinstance(values.get(key), dict):
+            _merge_section(values[key], value)
+        else:
+            values[key] = value

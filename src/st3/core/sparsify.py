@@ -104,7 +104,9 @@ def sparsify(
     faults.check(check_layer_sparsity, layer_sparsity, target)
     meaning = "the number of optimizer.step calls in the whole run, such as epochs * len(loader)"
     faults.check(check_count, total_steps, "total_steps", least=1, meaning=meaning)
-    faults.check(check_count, min_weights, "min_weights", least=0, meaning="the weights that every layer keeps")
+    faults.check(
+        check_count, min_weights, "min_weights", least=0, meaning="the weights that every layer keeps"
+    )
     if the_method is not None and not faults.found:
         found = find_contradictions(
             the_method,
@@ -260,7 +262,7 @@ def _find_orphans(layers: Layers) -> ValueError | None:
     if zeros <= MOST_ZEROS * numel:
         return None
     return ValueError(
-        f"{zeros / numel:.0%} of the weights were exactly zero when sparsify was called, and the optimizer holds no raw "
-        f"weights: a sparse checkpoint seems to have come without its optimizer; load optimizer.state_dict() too, use "
-        f"st3.keep_mask to fine-tune with the zeros fixed, or pass from_sparse=True to go on from these weights"
+        f"{zeros / numel:.0%} of the weights were exactly zero when sparsify was called, and the optimizer holds no "
+        f"raw weights: a sparse checkpoint seems to have come without its optimizer; load optimizer.state_dict() too, "
+        f"use st3.keep_mask to fine-tune with the zeros fixed, or pass from_sparse=True to go on from these weights"
     )

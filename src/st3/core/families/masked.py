@@ -1,9 +1,9 @@
 """Methods whose masks change in the course of training (GMP, RigL, GraNet, ...): when they are asked, what follows.
 
-    before a step   in which masks change by gradient: the dense gradients are set aside; the optimizer gets those of
-                    active weights or, where the change replaces the step, none
-    after a step    the method chooses; what was zeroed or has grown loses its momentum, and all weights do where the
-                    method begins anew
+before a step   in which masks change by gradient: the dense gradients are set aside; the optimizer gets those of
+                active weights or, where the change replaces the step, none
+after a step    the method chooses; what was zeroed or has grown loses its momentum, and all weights do where the
+                method begins anew
 """
 
 from abc import abstractmethod
@@ -65,6 +65,7 @@ class Masked(MaskFamily[MaskMethod]):
     """Asks the method for masks."""
 
     key: ClassVar[str] = "active"
+    keeps: ClassVar[str] = "the mask of every sparsified parameter `p`, `optimizer.state[p]['active']`"
 
     def __init__(self, method: MaskMethod, layers: Sequence[Layer], store: Store, plan: Plan) -> None:
         super().__init__(method, layers, store, plan)

@@ -3,6 +3,7 @@
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 
 from torch import Tensor
 
@@ -50,7 +51,7 @@ class Filters:
     def sums(self, values: Tensor) -> Tensor:
         """Return the sum over each filter; `spread` brings it back to the weight's shape."""
         if self.groups == 1:
-            others = [axis for axis in range(values.dim()) if axis not in self.axes]
+            others = _axes_within(self, values.dim())
             return values.sum(others, keepdim=True) if others else values.clone()
         blocks = values.reshape(self.groups, values.shape[0] // self.groups, *values.shape[1:])
         return blocks.sum([1, *range(3, blocks.dim())], keepdim=True)
@@ -60,3 +61,9 @@ class Filters:
         if self.groups == 1:
             return per_filter
         return per_filter.expand(-1, shape[0] // self.groups, -1, *per_filter.shape[3:]).flatten(0, 1)
+
+
+@lru_cache
+def _axes_within(filters: Filters, dims: int) -> tuple[int, ...]:
+    """Return the axes that lie within a filter, of a weight with so many axes."""
+    return tuple(axis for axis in range(dims) if axis not in filters.axes)

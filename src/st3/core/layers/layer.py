@@ -21,7 +21,7 @@ class Layer:
     name: str
     parameter: nn.Parameter = field(repr=False)
     kind: str  # the class of the module that holds it
-    filters: Filters = field(default_factory=Filters)
+    filters: Filters
     shards: Shards = UNSHARDED
     sparsity: float | None = None  # a sparsity of its own, outside the common budget
     inputs: int | None = None  # the axis along which the inputs of a filter lie, where there is one
@@ -53,7 +53,8 @@ class Layer:
         sums = self.filters.sums(values)
         if self.shards.filters:
             sums = all_reduce(sums, self.shards.filters)
-        return self.filters.spread(sums / self.filter_size, values.shape)
+        means = sums / self.filter_size
+        return means if self.filters.groups == 1 else self.filters.spread(means, values.shape)
 
 
 @dataclass(frozen=True)
