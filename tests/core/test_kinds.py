@@ -149,6 +149,38 @@ def test_means_over_the_filters_of_experts_by_hand():
     )  # some experts at a time
 
 
+@pytest.mark.parametrize("size", [(4, 6, 5), (3, 600, 200)], ids=["small", "large: written in pieces"])
+@pytest.mark.parametrize("method", ["st3", "gmp"])
+def test_experts_in_one_weight_train_as_separate_linear_layers_do(size, method):
+    """Threshold, rescale and update of every output, bit for bit."""
+    torch.manual_seed(0)
+    weights = torch.randn(size)
+
+    class Experts(nn.Module):
+        is_transposed = False
+
+        def __init__(self):
+            super().__init__()
+            self.up_proj = nn.Parameter(weights.clone())
+
+    together = Experts()
+    apart = nn.ModuleList(nn.Linear(size[2], size[1], bias=False) for _ in range(size[0]))
+    with torch.no_grad():
+        for i, linear in enumerate(apart):
+            linear.weight.copy_(weights[i])
+    slope = torch.randn(size)
+    for model in (together, apart):
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
+        st3.sparsify(model, optimizer, sparsity=0.8, total_steps=4, method=method)
+        for _ in range(4):
+            found = model.up_proj if model is together else torch.stack([linear.weight for linear in model])
+            (found * slope).sum().backward()
+            optimizer.step()
+            optimizer.zero_grad()
+    assert int((together.up_proj == 0).sum()) == round(0.8 * weights.numel())
+    assert torch.equal(together.up_proj, torch.stack([linear.weight for linear in apart]))
+
+
 def test_empty_filters_of_experts_are_counted_one_by_one():
     experts = GatedExperts()
     with torch.no_grad():

@@ -100,3 +100,28 @@ def test_fsdp1_is_refused_with_the_name_of_its_successor(use_orig_params):
             "the model is wrapped in FullyShardedDataParallel (FSDP1), which flattens weights, so that layers and "
             "filters cannot be told apart: shard it with torch.distributed.fsdp.fully_shard (FSDP2) instead"
         )
+
+
+class GatedExperts(nn.Module):
+    def __init__(self):
+        super().__init__()
+        torch.manual_seed(0)
+        self.gate_up_proj = nn.Parameter(torch.randn(4, 10, 2))
+        self.down_proj = nn.Parameter(torch.randn(4, 2, 5))
+        with torch.no_grad():
+            self.down_proj[1] = 0.0
+            self.down_proj[3, 0] = 0.0
+
+
+@on_ranks(2)
+def test_sharding_along_the_experts_leaves_their_filters_whole():
+    from torch.distributed.fsdp import fully_shard
+
+    whole, sharded = GatedExperts(), GatedExperts()
+    fully_shard(sharded)
+    layers = st3.layers(sharded)
+    assert [(layer.kind, layer.filters.experts) for layer in layers] == [("FSDPGatedExperts", True)] * 2
+    assert all(layer.shards.counts and not layer.shards.filters for layer in layers)
+    found = [(row.zeros, row.empty_filters, row.filters) for row in st3.report(sharded).rows]
+    assert found == [(row.zeros, row.empty_filters, row.filters) for row in st3.report(whole).rows]
+    assert found[1] == (15, 3, 8)
