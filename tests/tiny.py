@@ -18,6 +18,7 @@ __all__ = [
     "adam",
     "assert_same",
     "batch",
+    "cubic",
     "footprint",
     "raw_weights",
     "sgd",
@@ -61,9 +62,13 @@ def adam(parameters: Iterable[nn.Parameter], **options: Any) -> Optimizer:
 
 def sparsify(model: nn.Module, optimizer: Any, **changes: Any) -> st3.Sparsifier:
     """Call st3.sparsify with the settings of this file, apart from the `changes`."""
-    return st3.sparsify(
-        model, optimizer, **{"sparsity": SPARSITY, "total_steps": STEPS, "start": 0, "end": 6, **changes}
-    )
+    settings = {"sparsity": SPARSITY, "total_steps": STEPS, "ramp": cubic(0, 6), **changes}
+    return st3.sparsify(model, optimizer, **settings)
+
+
+def cubic(first: int, last: int, total_steps: int = STEPS) -> st3.ramps.Cubic:
+    """Return the cubic ramp that rises from the step `first` to the step `last` of a run."""
+    return st3.ramps.Cubic(start=first / total_steps, end=last / total_steps)
 
 
 def batch(number: int, like: Tensor | None = None) -> tuple[Tensor, Tensor]:

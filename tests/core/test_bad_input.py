@@ -17,6 +17,7 @@ from tests.tiny import (
     adam,
     assert_same,
     batch,
+    cubic,
     footprint,
     raw_weights,
     sgd,
@@ -106,9 +107,18 @@ def test_the_sparsity_of_a_single_layer_is_checked_as_well() -> None:
 # ---------------------------------------------------------------- the length of the run
 
 
-@pytest.mark.parametrize("steps", [0, -5, 10.0, True, "many", None])
+@pytest.mark.parametrize("steps", [0, -5, 10.0, True, "many"])
 def test_total_steps_must_be_a_whole_number_of_at_least_one(steps: Any) -> None:
     check(f"total_steps must be a whole number of at least 1, got {steps!r}", total_steps=steps)
+
+
+def test_a_missing_total_steps_is_called_missing() -> None:
+    model = TinyNet()
+    optimizer = sgd(model.parameters())
+    says = "total_steps is missing: give the number of optimizer.step calls in the whole run, such as epochs * "
+    for given in ({}, {"total_steps": None}):
+        with refused(model, optimizer, says, kind=TypeError):
+            st3.sparsify(model, optimizer, sparsity=0.8, **given)
 
 
 def test_a_run_of_a_single_step_is_possible_and_reaches_its_target() -> None:
@@ -119,75 +129,41 @@ def test_a_run_of_a_single_step_is_possible_and_reaches_its_target() -> None:
     assert zeros(sparsifier.finalize()) == zeros_asked(model)
 
 
-def test_a_run_too_short_for_its_ramp_is_told_where_the_ramp_lies() -> None:
-    check(
-        "the cubic ramp has no step to rise in: it starts at step 3 and ends at step 3 of 6",
-        "more total_steps",
-        "a later end",
-        start=0.5,
-        end=0.5,
-        total_steps=6,
-    )
-    check("it starts at step 8 and ends at step 6 of 12", start=8, end=6)
-
-
-def test_a_ramp_that_ends_after_the_run_is_told_where_sparsity_would_stop() -> None:
-    # After 40 of 80 steps a linear ramp to 0.8 has come half the way.
-    check(
-        "the ramp ends at step 80 but the run stops at step 40",
-        "sparsity would stop at 0.4 of 0.8",
-        "end earlier or give more total_steps",
-        ramp="linear",
-        end=80,
-        total_steps=40,
-    )
-
-
-@pytest.mark.parametrize("name", ["start", "end"])
-def test_a_fraction_above_one_is_taken_for_a_step(name: str) -> None:
-    check(
-        f"{name} as a fraction of the run must lie between 0.0 and 1.0, got 5.0 (a step? write the whole number 5)",
-        **{name: 5.0},
-    )
-
-
-@pytest.mark.parametrize("name", ["start", "end"])
-@pytest.mark.parametrize("value", [True, "5", [5]])
-def test_start_and_end_are_numbers(name: str, value: Any) -> None:
-    check(
-        f"{name} must be a fraction of the run (float) or a step (int), got {value!r}",
-        kind=TypeError,
-        **{name: value},
-    )
-
-
-def test_a_negative_start_is_refused() -> None:
-    check("start must not be negative, got step -1", start=-1)
+@pytest.mark.parametrize("name", ["start", "end", "keep_dense"])
+def test_arguments_that_moved_elsewhere_are_not_taken(name: str) -> None:
+    check(f"unexpected keyword argument '{name}'", kind=TypeError, **{name: 0.5})
 
 
 def test_a_ramp_of_the_users_own_must_reach_the_target() -> None:
-    check("the ramp has not reached the target at step 12", "0.5 of 0.8", ramp=lambda step: 0.5)
     check(
-        "ramp must be a name (constant, cubic, linear, phases) or a function of the step, got 3",
+        "has not reached the target at the end of the run, step 12",
+        "sparsity would stop at 0.4 of 0.8; let it end earlier",
+        ramp=lambda progress: 0.5,
+    )
+
+
+@pytest.mark.parametrize("ramp", [3, st3.ramps.Cubic])
+def test_a_ramp_is_a_name_an_object_or_a_function(ramp: Any) -> None:
+    check(
+        "ramp must be a name (constant, cubic, linear, phases), an object such as st3.ramps.Cubic(",
+        f"got {ramp!r}",
         kind=TypeError,
-        ramp=3,
+        ramp=ramp,
     )
 
 
 def test_a_ramp_of_the_users_own_that_leaves_its_range_is_told_so() -> None:
     check(
-        "the ramp must stay at or above 0 and below 1, but asks for 1.5 at step 0",
-        ramp=lambda s: 1.5 if s == 0 else 0.8,
+        "a ramp asks for a part of the target, from 0 to 1, but ",
+        "asks for 1.5 at step 0 of 12",
+        ramp=lambda progress: 1.5 if progress == 0 else 1.0,
     )
     model = TinyNet()
     optimizer = sgd(model.parameters())
-
-    def run() -> None:
-        sparsify(model, optimizer, ramp=lambda step: 1.5 if step == 3 else 0.8 * min(1.0, step / 6))
-        train(model, optimizer, STEPS)
-
-    with pytest.raises(ValueError, match=r"ramp.*1\.5 at step 3"):  # before training or, at the latest, then
-        run()
+    sparsify(model, optimizer, ramp=lambda progress: 1.5 if progress == 0.25 else min(1.0, 2 * progress))
+    train(model, optimizer, 2)
+    with pytest.raises(ValueError, match=r"asks for 1\.5 at step 3 of 12"):
+        train(model, optimizer, range(2, 3))
 
 
 @pytest.mark.parametrize("least", [-1, 2.5, True, "few"])
@@ -219,7 +195,11 @@ def test_numpys_numbers_are_numbers() -> None:
     model = TinyNet()
     optimizer = sgd(model.parameters())
     sparsifier = sparsify(
-        model, optimizer, sparsity=np.float32(0.5), total_steps=np.int64(STEPS), end=np.int64(6)
+        model,
+        optimizer,
+        sparsity=np.float32(0.5),
+        total_steps=np.int64(STEPS),
+        ramp=st3.ramps.Cubic(start=np.int64(0), end=np.float32(0.5)),
     )
     train(model, optimizer, STEPS)
     assert zeros(sparsifier.finalize()) == zeros_asked(model, 0.5)
@@ -294,10 +274,10 @@ def test_all_faults_are_told_at_once() -> None:
 def test_faults_of_the_ramp_are_told_with_the_others() -> None:
     check(
         "sparsity must be at least 0 and below 1, got 90",
-        "start as a fraction of the run must lie between 0.0 and 1.0, got 5.0",
+        "total_steps must be a whole number of at least 1, got 0",
         "unknown ramp 'cubical'",
         sparsity=90,
-        start=5.0,
+        total_steps=0,
         ramp="cubical",
     )
 
@@ -365,7 +345,7 @@ def steps_without_a_look_at_the_loss(model: TinyNet, optimizer: Optimizer, steps
 def test_nan_weights_during_training_are_told_with_layer_and_step(method: Any, allocation: str) -> None:
     model = TinyNet()
     optimizer = sgd(model.parameters())
-    sparsify(model, optimizer, total_steps=40, end=20, method=method, allocation=allocation)
+    sparsify(model, optimizer, total_steps=40, method=method, allocation=allocation)
     train(model, optimizer, 10)
     pictures, classes = batch(10)
     F.cross_entropy(model(pictures), classes).backward()
@@ -661,7 +641,7 @@ def test_changing_active_weights_of_a_frozen_run_is_fine() -> None:
 def test_weights_loaded_while_the_model_is_still_dense_are_trained_from() -> None:
     model, other = TinyNet(), TinyNet(seed=5)
     optimizer, its_optimizer = (torch.optim.SGD(m.parameters(), lr=0.1) for m in (model, other))
-    sparsifier = sparsify(model, optimizer, start=4, end=8)
+    sparsifier = sparsify(model, optimizer, ramp=cubic(4, 8))
     train(model, optimizer, 3)
     replace_weights(model)
     train(model, optimizer, range(3, 4))

@@ -136,7 +136,7 @@ def test_a_floor_that_a_layers_own_sparsity_leaves_no_room_for_is_refused() -> N
 def test_a_layer_without_gradients_keeps_a_run_from_its_target() -> None:
     model = nn.ModuleDict({"used": nn.Linear(20, 20), "unused": nn.Linear(20, 20)})
     optimizer = sgd(model.parameters())
-    sparsifier = st3.sparsify(model, optimizer, sparsity=0.5, total_steps=4, start=0)
+    sparsifier = st3.sparsify(model, optimizer, sparsity=0.5, total_steps=4)
     for _ in range(4):
         model["used"](torch.randn(4, 20)).square().sum().backward()
         optimizer.step()

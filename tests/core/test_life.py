@@ -18,6 +18,7 @@ from tests.tiny import (
     adam,
     assert_same,
     batch,
+    cubic,
     footprint,
     raw_weights,
     sgd,
@@ -335,7 +336,7 @@ def test_after_detach_the_optimizer_trains_a_plain_dense_model() -> None:
     sparsify(model, optimizer)  # and may be sparsified again
 
 
-@pytest.mark.parametrize("call", ["freeze", "adopt", "finalize", "map_gradients"])
+@pytest.mark.parametrize("call", ["freeze", "adopt", "finalize"])
 def test_a_detached_sparsifier_says_so(call: str) -> None:
     _, _, sparsifier = start()
     sparsifier.detach()
@@ -487,11 +488,24 @@ def test_after_finalize_and_detach_the_model_trains_freely_from_its_sparse_weigh
 def test_the_guard_stays_when_sparsifying_anew_is_refused() -> None:
     model, optimizer, sparsifier = trained()
     sparsifier.finalize()
-    with pytest.raises(ValueError, match="from_sparse=True"):
-        sparsify(model, optimizer)
+    with pytest.raises(ValueError, match="at least 140 weights per layer are to stay"):
+        sparsify(model, optimizer, min_weights=140)
     with pytest.raises(RuntimeError, match="would fill its zeros"):
         train(model, optimizer, 1)
     assert zeros(model) == zeros_asked(model)
+
+
+def test_a_finalized_model_sparsified_anew_keeps_its_zeros_until_it_is_said_what_they_are() -> None:
+    model, optimizer, sparsifier = trained()
+    sparsifier.finalize()
+    again = sparsify(model, optimizer)
+    with pytest.raises(ValueError, match=r"the optimizer holds no raw weights.*from_sparse=True"):
+        train(model, optimizer, 1)
+    assert zeros(model) == zeros_asked(model)
+    optimizer.zero_grad()
+    again.adopt()
+    train(model, optimizer, STEPS)
+    assert zeros(again.finalize()) == zeros_asked(model)
 
 
 # ---------------------------------------------------------------- a copy with weights of its own
@@ -535,7 +549,7 @@ def test_in_mid_ramp_a_copy_is_made_as_sparse_as_the_model_is_then() -> None:
     train(model, optimizer, 3)
     other = TinyNet(seed=5)
     sparsifier.apply_to(other)
-    assert zeros(other) == zeros(model) == zeros_asked(model, sparsifier.ramp(3))
+    assert zeros(other) == zeros(model) == zeros_asked(model, sparsifier.asked(3))
 
 
 def test_the_largest_weights_of_the_copy_are_kept() -> None:
@@ -552,7 +566,7 @@ def test_a_model_that_is_no_copy_is_refused_and_left_alone() -> None:
     other = nn.Sequential(nn.Linear(3, 3))
     before = footprint(other)
     with pytest.raises(
-        LookupError, match=r"the other model has no weight 'conv\.weight'.*it is no copy of this one"
+        LookupError, match=r"the other model has no weight 'conv\.weight'.*it is not a copy of this one"
     ):
         sparsifier.apply_to(other)
     assert_same(footprint(other), before)
@@ -568,7 +582,7 @@ def test_adopt_takes_the_weights_of_the_model_for_raw_weights() -> None:
     new = {n: model.get_parameter(n).detach().clone() for n in sparse_names(model)}
     sparsifier.adopt()
     assert_same(raw_weights(model, optimizer), new)
-    assert zeros(model) == zeros_asked(model, sparsifier.ramp(4))
+    assert zeros(model) == zeros_asked(model, sparsifier.asked(4))
     assert sparsifier.step == 4
     train(model, optimizer, range(4, STEPS))
     assert zeros(sparsifier.finalize()) == zeros_asked(model)
@@ -611,7 +625,7 @@ def test_a_layer_may_have_a_sparsity_of_its_own() -> None:
     model, optimizer, sparsifier = start(layer_sparsity={"head": 0.5})
     for number in range(STEPS):
         train(model, optimizer, range(number, number + 1))
-        now = sparsifier.ramp(number + 1)
+        now = sparsifier.asked(number + 1)
         head = int((model.head.weight == 0).sum())
         assert head == math.floor(159 * 0.5 * now / SPARSITY) + 1
         assert zeros(model) - head == math.floor(1295 * now) + 1
@@ -620,7 +634,7 @@ def test_a_layer_may_have_a_sparsity_of_its_own() -> None:
 
 @FILTERS_MAY_GO
 @pytest.mark.parametrize(
-    ("keep_dense", "dense"),
+    ("exclude", "dense"),
     [
         ("deep", "deep"),
         (st3.FIRST, "conv"),
@@ -629,8 +643,8 @@ def test_a_layer_may_have_a_sparsity_of_its_own() -> None:
         (["co*", st3.LAST], "conv head"),
     ],
 )
-def test_layers_kept_dense_stay_so_and_leave_the_budget(keep_dense: Any, dense: str) -> None:
-    model, _, sparsifier = trained(keep_dense=keep_dense)
+def test_excluded_layers_stay_dense_and_leave_the_budget(exclude: Any, dense: str) -> None:
+    model, _, sparsifier = trained(exclude=exclude)
     names = [f"{name}.weight" for name in dense.split()]
     assert all((model.get_parameter(name) != 0).all() for name in names)
     covered = [name for name in sparse_names(model) if name not in names]
@@ -649,7 +663,7 @@ def collapsing(**changes: Any) -> tuple[TinyNet, Optimizer, st3.Sparsifier]:
     with torch.no_grad():
         model.deep.weight.mul_(1e-4)
     optimizer = torch.optim.SGD(model.parameters(), lr=1e-4)
-    return model, optimizer, sparsify(model, optimizer, **{"total_steps": 30, "end": 10, **changes})
+    return model, optimizer, sparsify(model, optimizer, **{"total_steps": 30, "ramp": cubic(0, 10, 30), **changes})
 
 
 @pytest.mark.parametrize(
@@ -789,7 +803,7 @@ def test_repr_tells_method_allocation_ramp_and_where_the_run_is() -> None:
     model, optimizer, sparsifier = start(allocation="sigma", method=st3.methods.ST3(rescale=False))
     head = (
         "Sparsifier(ST3(soft=True, rescale=False, straight_through=True, exact_rescale=False), "
-        "Sigma(factor='shape'), Cubic(final=0.8, start=0, end=6), {})"
+        "Sigma(factor='shape'), Cubic(start=0.0, end=0.5), {})"
     )
     first, *rest = repr(sparsifier).splitlines()
     assert first == head.format("step 0")
@@ -805,8 +819,8 @@ def test_repr_tells_method_allocation_ramp_and_where_the_run_is() -> None:
 
 
 def test_the_layers_print_as_a_table_with_reasons() -> None:
-    _, _, sparsifier = start(keep_dense=st3.LAST)
+    _, _, sparsifier = start(exclude=st3.LAST)
     text = str(sparsifier.layers)
     assert "deep.weight  Conv2d  16x8x3x3    1,152  sparsified" in text
-    assert "skipped: kept dense: the last layer" in text
+    assert "skipped: excluded: the last layer" in text
     assert text.endswith("2 layers with 1,296 weights sparsified")

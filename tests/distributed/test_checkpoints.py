@@ -22,6 +22,7 @@ from tests.distributed.sharded import (
     zeros_asked,
 )
 from tests.processes import on_ranks
+from tests.tiny import cubic
 from torch import nn
 from torch.distributed.checkpoint.format_utils import dcp_to_torch_save
 from torch.distributed.checkpoint.state_dict import (
@@ -36,7 +37,7 @@ from torch.optim import Optimizer
 
 import st3
 
-RAMP = {"sparsity": 0.9, "total_steps": 8, "start": 1, "end": 6}
+RAMP = {"sparsity": 0.9, "total_steps": 8, "ramp": cubic(1, 6, 8)}
 METHODS = {"ST3": st3.methods.ST3(), "no-STE": st3.methods.ST3(straight_through=False)}
 
 
@@ -91,7 +92,7 @@ def test_a_freshly_attached_run_resumes_bit_for_bit(method: str, optimizer: str,
 def test_the_empty_step_that_creates_an_optimizers_state_is_not_counted(optimizer: str, ramp: str) -> None:
     model = sharded(crossed_network())
     its_optimizer = OPTIMIZERS[optimizer](model)
-    sparsifier = st3.sparsify(model, its_optimizer, ramp=ramp, **{**RAMP, "start": 0})
+    sparsifier = st3.sparsify(model, its_optimizer, **{**RAMP, "ramp": ramp})
     before = weights(sparsifier)
     state = get_optimizer_state_dict(model, its_optimizer)
     assert sparsifier.step == 0

@@ -127,7 +127,7 @@ def test_200_steps_agree_with_autograd_through_the_textbook_form(method, optimiz
         _loss(reference, raw | sparse, step).backward()
         reference_optimizer.step()
         reference_optimizer.zero_grad()
-        asked = sparsifier.ramp(step + 1)
+        asked = sparsifier.asked(step + 1)
         scores = np.concatenate([raw[n].detach().abs().numpy().ravel() for n in names])
         threshold = float(np.quantile(scores, asked)) if asked else None
 
@@ -158,7 +158,7 @@ def test_200_steps_of_gmp_agree_with_its_textbook_form(every):
         optimizer.zero_grad()
 
         _loss(reference, weights | {n: weights[n] * masks[n] for n in names}, step).backward()
-        asked = sparsifier.ramp(step + 1)
+        asked = sparsifier.asked(step + 1)
         with torch.no_grad():
             for name, weight in weights.items():
                 velocity[name] = 0.9 * velocity[name] + weight.grad + 1e-3 * weight

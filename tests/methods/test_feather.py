@@ -5,7 +5,7 @@ import torch
 from torch import nn, tensor
 
 import st3
-from st3 import ST3, Feather
+from st3.methods import ST3, Feather
 
 W = tensor([[0.5, -0.4, 0.1, 0.05], [0.3, -0.2, 0.02, 0.01]])
 ACTIVE = tensor([[1, 1, 0, 0], [1, 1, 0, 0]]).bool()
@@ -17,7 +17,7 @@ def attach(method, *, weight=W, sparsity=0.5):
         layer.weight.copy_(weight)
     optimizer = torch.optim.SGD(layer.parameters(), lr=0.1)
     st3.sparsify(
-        layer, optimizer, sparsity=sparsity, total_steps=100, ramp="constant", start=0, method=method
+        layer, optimizer, sparsity=sparsity, total_steps=100, ramp="constant", method=method
     )
     return layer, optimizer
 

@@ -83,7 +83,7 @@ def test_a_gmp_weight_never_returns():
 
 
 def test_gmp_takes_the_smallest_weights_of_all_layers():
-    _, _, sparsifier = start("gmp", ramp="constant", start=0)
+    _, _, sparsifier = start("gmp", ramp="constant")
     kept = torch.cat([p.detach()[p != 0].abs() for p in (layer.parameter for layer in sparsifier.layers)])
     whole = torch.cat([layer.weight.detach().flatten().abs() for layer in network()[::2]])
     assert torch.equal(kept.sort().values, whole.sort().values[-len(kept) :])

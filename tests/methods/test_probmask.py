@@ -107,7 +107,7 @@ def test_a_whole_search_agrees_with_autograd_under_the_same_noise(passes):
         of_masks.step()
         of_weights.zero_grad()
         of_masks.zero_grad()
-        kept = (1 - sparsifier.ramp(step + 1)) * sum(sizes)
+        kept = (1 - sparsifier.asked(step + 1)) * sum(sizes)
         with torch.no_grad():
             flat = bisected(torch.cat([learned[n].flatten() for n in names]), kept)
             for name, part in zip(names, flat.split(sizes), strict=True):
@@ -146,7 +146,7 @@ def test_the_probabilities_add_up_to_what_the_ramp_leaves():
     for step in range(30):
         learn(model, optimizer, [step])
         total = sum(float(p.sum()) for p in probabilities(sparsifier).values())
-        assert total <= (1 - sparsifier.ramp(step + 1)) * 2090 + 1e-2
+        assert total <= (1 - sparsifier.asked(step + 1)) * 2090 + 1e-2
 
 
 # ---------------------------------------------------------------- what the model holds

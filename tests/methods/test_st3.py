@@ -7,7 +7,7 @@ import torch
 from torch import nn, tensor
 
 import st3
-from st3 import ST3
+from st3.methods import ST3
 
 W = tensor([[0.5, -0.4, 0.1, 0.05], [0.3, -0.2, 0.02, 0.01]])
 SCALES = (1.1647439, 1.0593702)
@@ -21,7 +21,7 @@ def attach(method, *, weight=W, sparsity=0.5, lr=0.1, module=None, **optimizer_s
         layer.weight.copy_(weight)
     optimizer = torch.optim.SGD(layer.parameters(), lr=lr, **optimizer_settings)
     sparsifier = st3.sparsify(
-        layer, optimizer, sparsity=sparsity, total_steps=1000, ramp="constant", start=0, method=method
+        layer, optimizer, sparsity=sparsity, total_steps=1000, ramp="constant", method=method
     )
     return layer, optimizer, sparsifier
 
@@ -280,7 +280,7 @@ def test_before_a_batch_norm_the_rescale_changes_no_output_and_divides_the_gradi
         net = copy.deepcopy(model)
         optimizer = torch.optim.SGD(net.parameters(), lr=0.1)
         st3.sparsify(
-            net, optimizer, sparsity=0.6, total_steps=9, ramp="constant", start=0, method=ST3(rescale=rescale)
+            net, optimizer, sparsity=0.6, total_steps=9, ramp="constant", method=ST3(rescale=rescale)
         )
         output = net(x)
         (output - target).square().sum().backward()

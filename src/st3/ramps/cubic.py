@@ -28,5 +28,5 @@ class Cubic(Ramp):
 
     def share(self, step: int, total_steps: int) -> float:
         first, last = step_at(self.start, total_steps), step_at(self.end, total_steps)
-        t = min(1.0, max(0.0, (step - first) / max(1, last - first)))
+        t = 1.0 if step >= last else max(0.0, (step - first) / max(1, last - first))
         return 1.0 - (1.0 - t) ** 3

@@ -27,4 +27,4 @@ class Linear(Ramp):
 
     def share(self, step: int, total_steps: int) -> float:
         first, last = step_at(self.start, total_steps), step_at(self.end, total_steps)
-        return min(1.0, max(0.0, (step - first) / max(1, last - first)))
+        return 1.0 if step >= last else max(0.0, (step - first) / max(1, last - first))

@@ -47,6 +47,7 @@ class Family(ABC, Generic[M]):
     def __init__(self, method: M, layers: Sequence[Layer], store: Store, plan: Plan) -> None:
         self.method = method
         self.layers = list(layers)
+        self.names = [layer.name for layer in self.layers]
         self.store = store
         self.plan = plan
         self.cuts: dict[str, Cut | None] = {}  # of the last step

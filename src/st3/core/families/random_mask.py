@@ -256,8 +256,9 @@ class RandomMasks(RawFamily[RandomMask]):
 
     @torch.no_grad()
     def write(self, layers: Sequence[Layer]) -> None:
-        self._best = self._find_best()
+        best = self._find_best()
         for layer in layers:
+            self._best[layer.name] = best[layer.name]
             raw = self.store.get_local(layer, "raw")
             if layer.name in self._lifted:
                 raw.copy_(layer.weight)

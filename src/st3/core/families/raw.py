@@ -202,8 +202,9 @@ def write_in_pieces(
 
 def _pieces(sparse: Tensor, layer: Layer) -> Sequence[tuple[int, int]]:
     rows = sparse.shape[0]
-    filters_are_rows = 0 in layer.filters.axes and not layer.shards.filters
-    if sparse.device.type != "cpu" or not filters_are_rows or sparse.numel() <= 2 * PIECE:
+    if sparse.numel() <= 2 * PIECE or sparse.device.type != "cpu":
+        return [(0, rows)]
+    if 0 not in layer.filters.axes or layer.shards.filters:  # filters are not whole rows
         return [(0, rows)]
     step = max(1, PIECE * torch.get_num_threads() * rows // sparse.numel())
     return [(start, min(start + step, rows)) for start in range(0, rows, step)]

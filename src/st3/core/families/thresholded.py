@@ -43,9 +43,9 @@ class CutFamily(RawFamily[T]):
 
     @torch.no_grad()
     def write(self, layers: Sequence[Layer]) -> None:
-        for layer, cut in zip(self.layers, self.find_cuts(), strict=True):
-            self.cuts[layer.name] = cut if self.may_be_sparse(layer) else None
-        for layer in layers:
+        found = dict(zip(self.names, self.find_cuts(), strict=True))
+        for layer in layers:  # the others, of optimizers that step later, still hold what their last cuts have left
+            self.cuts[layer.name] = found[layer.name] if self.may_be_sparse(layer) else None
             try:
                 is_lifted = layer.name in self._lifted
                 self._scales[layer.name] = self._write_layer(layer, layer.weight, is_lifted=is_lifted)

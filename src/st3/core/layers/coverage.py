@@ -33,9 +33,9 @@ def describe_gaps(layers: Layers) -> str | None:
     named = "; ".join(f"{gap.name} ({gap.reason})" for gap in gaps[:NAMED])
     more = f"; and {len(gaps) - NAMED} more" if len(gaps) > NAMED else ""
     return (
-        f"only {covered:,} of {total:,} weights ({share:.1f} %) are covered: the sparsity is asked of these alone, and "
-        f"the others stay dense: {named}{more}. Cover them with include=[st3.USUAL, ...], or name them in exclude if "
-        f"they are to stay dense; st3.layers(model) shows all of them"
+        f"only {covered:,} of {total:,} weights ({share:.1f} %) are covered: the sparsity is asked of these alone, "
+        f"and the others stay dense: {named}{more}. Cover them with include=[st3.USUAL, ...], or name them in exclude "
+        f"if they are to stay dense; st3.layers(model) shows all of them"
     )
 
 

@@ -105,7 +105,7 @@ def test_between_steps_the_parameter_is_sparse_and_the_state_holds_the_raw_weigh
     for step in range(1, STEPS + 1):
         train(model, optimizer, range(step - 1, step))
         assert sparsifier.step == step
-        assert zeros(model) == zeros_asked(model, sparsifier.ramp(step))
+        assert zeros(model) == zeros_asked(model, sparsifier.asked(step))
         raws = raw_weights(model, optimizer)
         assert list(raws) == sparse_names(model)
         for name, raw in raws.items():
@@ -200,10 +200,10 @@ class Textbook:
     """
 
     def __init__(
-        self, model: nn.Module, ramp: Callable[[int], float], *, straight_through: bool = True
+        self, model: nn.Module, asked: Callable[[int], float], *, straight_through: bool = True
     ) -> None:
         self.model = model
-        self.ramp = ramp
+        self.asked = asked
         self.straight_through = straight_through
         self.raws = {name: model.get_parameter(name) for name in sparse_names(model)}
         self.threshold: Tensor | None = None
@@ -211,7 +211,7 @@ class Textbook:
         self.move_threshold()
 
     def move_threshold(self) -> None:
-        sparsity = self.ramp(self.steps)
+        sparsity = self.asked(self.steps)
         magnitudes = torch.cat([raw.detach().abs().flatten() for raw in self.raws.values()])
         self.threshold = magnitudes.quantile(sparsity) if sparsity else None
 
@@ -288,7 +288,7 @@ def test_every_optimizer_equals_the_textbook_form(make_optimizer: Callable[[Tiny
     model, reference = TinyNet().double(), TinyNet().double()
     optimizer = make_optimizer(model)
     sparsifier = sparsify(model, optimizer)
-    textbook = Textbook(reference, sparsifier.ramp)
+    textbook = Textbook(reference, sparsifier.asked)
     train(model, optimizer, STEPS)
     textbook.train(make_optimizer(reference), STEPS)
     textbook.assert_equals(model, [optimizer])
@@ -301,7 +301,7 @@ def test_attached_after_the_optimizers_first_steps_it_equals_the_textbook_form_a
     optimizer, reference_optimizer = OPTIMIZERS[name](model), OPTIMIZERS[name](reference)
     train(model, optimizer, 2)
     train(reference, reference_optimizer, 2)
-    textbook = Textbook(reference, sparsify(model, optimizer).ramp)
+    textbook = Textbook(reference, sparsify(model, optimizer).asked)
     train(model, optimizer, range(2, STEPS + 2))
     textbook.train(reference_optimizer, range(2, STEPS + 2))
     textbook.assert_equals(model, [optimizer])
@@ -313,7 +313,7 @@ def test_the_form_without_straight_through_equals_the_textbook_form(
     model, reference = TinyNet().double(), TinyNet().double()
     optimizer = make_optimizer(model)
     textbook = Textbook(
-        reference, sparsify(model, optimizer, method=NOT_STRAIGHT).ramp, straight_through=False
+        reference, sparsify(model, optimizer, method=NOT_STRAIGHT).asked, straight_through=False
     )
     train(model, optimizer, STEPS)
     textbook.train(make_optimizer(reference), STEPS)
@@ -365,7 +365,7 @@ def test_a_layer_stays_dense_until_its_first_gradient_comes(make: Callable[..., 
     assert zeros(model) > 0
     model.joined = True
     train(model, optimizer, range(4, 5))
-    assert zeros(model) == zeros_asked(model, sparsifier.ramp(5))
+    assert zeros(model) == zeros_asked(model, sparsifier.asked(5))
     assert (model.branch.weight == 0).any()
     train(model, optimizer, range(5, STEPS))
     assert zeros(sparsifier.finalize()) == zeros_asked(model)
@@ -381,7 +381,7 @@ def test_a_layer_without_a_gradient_in_some_steps_follows_the_threshold_all_the_
     model.joined = False
     for number in range(2, STEPS):
         train(model, optimizer, range(number, number + 1))
-        assert zeros(model) == zeros_asked(model, sparsifier.ramp(number + 1))
+        assert zeros(model) == zeros_asked(model, sparsifier.asked(number + 1))
     assert torch.equal(raw_weights(model, optimizer)["branch.weight"], raw)
     sparsifier.finalize()
 
@@ -441,7 +441,7 @@ def test_optimizers_that_step_together_equal_a_single_one() -> None:
             one.step()
             one.zero_grad()
         assert sparsifier.step == number + 1
-        assert zeros(split) == zeros_asked(split, sparsifier.ramp(number + 1))
+        assert zeros(split) == zeros_asked(split, sparsifier.asked(number + 1))
     assert_same(split.state_dict(), single.state_dict())
     sparsifier.finalize()
 
@@ -478,7 +478,7 @@ def test_a_step_of_one_network_leaves_a_waiting_graph_of_the_other_alone(method:
     sparsifier = sparsify(model, [artist, critic], method=method)
     for number, _ in enumerate(model.rounds(artist, critic, STEPS)):
         assert sparsifier.step == number + 1
-        assert zeros(model) == zeros_asked(model, sparsifier.ramp(number + 1))
+        assert zeros(model) == zeros_asked(model, sparsifier.asked(number + 1))
     assert zeros(sparsifier.finalize()) == zeros_asked(model)
 
 
@@ -538,7 +538,7 @@ def test_gradients_accumulate_as_in_the_textbook_form_and_count_as_one_step(meth
     model, reference = TinyNet().double(), TinyNet().double()
     optimizer, reference_optimizer = sgd(model.parameters()), sgd(reference.parameters())
     sparsifier = sparsify(model, optimizer, method=method)
-    textbook = Textbook(reference, sparsifier.ramp, straight_through=method.straight_through)
+    textbook = Textbook(reference, sparsifier.asked, straight_through=method.straight_through)
     for number in range(STEPS):
         for micro_batch in (batch(2 * number, model.conv.weight), batch(2 * number + 1, model.conv.weight)):
             (F.cross_entropy(model(micro_batch[0]), micro_batch[1]) / 2).backward()
@@ -630,9 +630,9 @@ def test_learning_rate_schedulers_work_in_either_order(scheduler_first: bool) ->
         return torch.optim.lr_scheduler.OneCycleLR(one, max_lr=0.2, total_steps=STEPS + 1)
 
     scheduler = schedule(optimizer) if scheduler_first else None
-    ramp = sparsify(model, optimizer).ramp
+    asked = sparsify(model, optimizer).asked
     scheduler = scheduler or schedule(optimizer)
-    textbook, reference_scheduler = Textbook(reference, ramp), schedule(reference_optimizer)
+    textbook, reference_scheduler = Textbook(reference, asked), schedule(reference_optimizer)
     for number in range(STEPS):
         train(model, optimizer, range(number, number + 1))
         textbook.train(reference_optimizer, range(number, number + 1))
@@ -667,7 +667,7 @@ def test_a_closure_runs_once_and_at_the_sparse_weights(
 
         loss = optimizer.step(closure=closure) if by_keyword else optimizer.step(closure)
         losses.append(loss.item())
-    assert seen == [zeros_asked(model, sparsifier.ramp(step)) for step in range(STEPS)]
+    assert seen == [zeros_asked(model, sparsifier.asked(step)) for step in range(STEPS)]
     assert losses == train(plain, plain_optimizer, STEPS)
     assert_same(model.state_dict(), plain.state_dict())
 
@@ -725,8 +725,8 @@ def mapped_pair() -> tuple[TinyNet, Textbook, Tensor]:
     """Return a model in mid-ramp without straight-through, its textbook form, and a tensor of their precision."""
     model, reference = TinyNet().double(), TinyNet().double()
     optimizer = sgd(model.parameters())
-    ramp = sparsify(model, optimizer, method=NOT_STRAIGHT).ramp
-    textbook = Textbook(reference, ramp, straight_through=False)
+    asked = sparsify(model, optimizer, method=NOT_STRAIGHT).asked
+    textbook = Textbook(reference, asked, straight_through=False)
     train(model, optimizer, 3)
     textbook.train(sgd(reference.parameters()), 3)
     textbook.assert_equals(model, [optimizer])
@@ -843,7 +843,7 @@ def test_the_model_is_sparse_again_after_any_look_at_a_failed_step() -> None:
         train(model, optimizer, range(3, 4))
     repr(sparsifier)
     assert torch.equal(model.conv.weight, before)
-    assert zeros(model) == zeros_asked(model, sparsifier.ramp(3))
+    assert zeros(model) == zeros_asked(model, sparsifier.asked(3))
 
 
 def test_what_a_failed_step_has_already_updated_is_kept_in_the_raw_weights() -> None:
@@ -855,7 +855,7 @@ def test_what_a_failed_step_has_already_updated_is_kept_in_the_raw_weights() -> 
         train(model, optimizer, range(3, 4))
     optimizer.fail_after = None
     moved = before["conv.weight"].sub(optimizer.state[model.conv.weight]["momentum"], alpha=0.05)
-    assert sparsifier.report().zeros == zeros_asked(model, sparsifier.ramp(3)) == zeros(model)
+    assert sparsifier.report().zeros == zeros_asked(model, sparsifier.asked(3)) == zeros(model)
     after = raw_weights(model, optimizer)
     assert torch.equal(after["conv.weight"], moved)
     assert torch.equal(after["head.weight"], before["head.weight"])
@@ -910,7 +910,7 @@ def test_every_precision_hits_the_exact_count(dtype: torch.dtype, allocation: st
     sparsifier = sparsify(model, optimizer, allocation=allocation)
     for number in range(STEPS):
         train(model, optimizer, range(number, number + 1))
-        assert zeros(model) == zeros_asked(model, sparsifier.ramp(number + 1))
+        assert zeros(model) == zeros_asked(model, sparsifier.asked(number + 1))
     assert all(raw.dtype == dtype for raw in raw_weights(model, optimizer).values())
     sparsifier.finalize()
 
@@ -927,7 +927,7 @@ def test_pure_bfloat16_weights_hit_the_exact_count_although_many_are_tied(
     sparsifier = sparsify(model, optimizer, allocation=allocation, method=method)
     for number in range(STEPS):
         train(model, optimizer, range(number, number + 1))
-        assert zeros(model) == zeros_asked(model, sparsifier.ramp(number + 1))
+        assert zeros(model) == zeros_asked(model, sparsifier.asked(number + 1))
     sparsifier.finalize()
 
 

@@ -10,13 +10,14 @@ import pytest
 import torch
 import torch.distributed as dist
 from tests.processes import on_ranks
+from tests.tiny import cubic
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel as DDP
 
 import st3
 
 BATCH = 8  # pictures per rank and step
-SETTINGS = {"sparsity": 0.9, "total_steps": 30, "start": 2, "end": 24}
+SETTINGS = {"sparsity": 0.9, "total_steps": 30, "ramp": cubic(2, 24, 30)}
 METHODS = pytest.mark.parametrize(
     "method", [st3.methods.ST3(), st3.methods.ST3(straight_through=False)], ids=["ST3", "no-STE"]
 )
@@ -131,7 +132,7 @@ def test_accumulated_micro_batches_under_no_sync_count_as_one_step(method: st3.m
     together = DDP(copy.deepcopy(alone))
     optimizers = [sgd(alone), sgd(together)]
     sparsifiers = [
-        st3.sparsify(model, optimizer, method=method, ramp="constant", sparsity=0.8, total_steps=5, start=0)
+        st3.sparsify(model, optimizer, method=method, ramp="constant", sparsity=0.8, total_steps=5)
         for model, optimizer in zip((alone, together), optimizers, strict=True)
     ]
     for step in range(5):
@@ -222,7 +223,7 @@ def test_attached_before_wrapping_while_dense_the_raw_weights_follow_the_broadca
 def test_attached_before_wrapping_and_sparse_already_a_rank_that_got_other_weights_raises() -> None:
     model = network(seed=dist.get_rank())
     optimizer = sgd(model)
-    sparsifier = st3.sparsify(model, optimizer, sparsity=0.8, total_steps=30, start=0, ramp="constant")
+    sparsifier = st3.sparsify(model, optimizer, sparsity=0.8, total_steps=30, ramp="constant")
     wrapped = DDP(model)
     pictures, labels = share(batch(0))
     nn.functional.cross_entropy(wrapped(pictures), labels).backward()
@@ -240,7 +241,7 @@ def test_attached_before_wrapping_and_sparse_already_a_rank_that_got_other_weigh
 def test_attached_before_wrapping_equal_models_train_on_as_if_attached_after() -> None:
     models = [network(), network()]
     optimizers = [sgd(model) for model in models]
-    settings = {"sparsity": 0.8, "total_steps": 5, "start": 0, "ramp": "constant"}
+    settings = {"sparsity": 0.8, "total_steps": 5, "ramp": "constant"}
     st3.sparsify(models[0], optimizers[0], **settings)
     wrapped = [DDP(model) for model in models]
     st3.sparsify(wrapped[1], optimizers[1], **settings)
@@ -271,7 +272,7 @@ def test_one_rank_may_ask_for_a_report_without_waiting_for_the_others() -> None:
 def test_frozen_masks_stay_and_ranks_stay_equal() -> None:
     model = DDP(network())
     optimizer = sgd(model)
-    sparsifier = st3.sparsify(model, optimizer, sparsity=0.8, total_steps=20, start=0, end=8)
+    sparsifier = st3.sparsify(model, optimizer, sparsity=0.8, total_steps=20, ramp=cubic(0, 8, 20))
     for step in range(10):
         learn(model, optimizer, share(batch(step)))
     sparsifier.freeze()

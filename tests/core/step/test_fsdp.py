@@ -27,6 +27,7 @@ from tests.distributed.sharded import (
     zeros_asked,
 )
 from tests.processes import on_ranks
+from tests.tiny import cubic
 from torch import Tensor, nn
 from torch.distributed.device_mesh import init_device_mesh
 from torch.distributed.fsdp import MixedPrecisionPolicy, fully_shard
@@ -34,9 +35,9 @@ from torch.distributed.tensor import Shard, distribute_tensor
 
 import st3
 
-RAMP = {"sparsity": 0.9, "total_steps": 8, "start": 1, "end": 6}
+RAMP = {"sparsity": 0.9, "total_steps": 8, "ramp": cubic(1, 6, 8)}
 STEPS = range(8)
-NOW = {"sparsity": 0.9, "total_steps": 3, "start": 0, "ramp": "constant"}
+NOW = {"sparsity": 0.9, "total_steps": 3, "ramp": "constant"}
 ALLOCATIONS = ("global", "sigma", "uniform", "erk")
 
 
@@ -47,7 +48,7 @@ def thresholds_alone(
     model = network(next(iter(raw.values())).dtype)
     for name, tensor in raw.items():
         model.get_parameter(name).data.copy_(tensor)
-    at_once = {"sparsity": sparsity, "total_steps": 1, "start": 0, "ramp": "constant"}
+    at_once = {"sparsity": sparsity, "total_steps": 1, "ramp": "constant"}
     return st3.sparsify(model, sgd(model), **at_once, **settings).thresholds
 
 
@@ -96,7 +97,7 @@ def test_thresholds_are_those_of_one_process_with_the_same_raw_weights(
         learn(model, optimizer, share(batch(step, dtype)))
         if step in (2, 4, 7):
             raw = raws(sparsifier, optimizer)
-            alone = thresholds_alone(crossed_network, raw, sparsifier.ramp(step + 1), allocation=allocation)
+            alone = thresholds_alone(crossed_network, raw, sparsifier.asked(step + 1), allocation=allocation)
             assert sparsifier.thresholds == alone, f"after step {step + 1}"
 
 
@@ -187,13 +188,13 @@ def test_every_layer_keeps_its_floor_of_weights() -> None:
         assert sparsifier.thresholds == thresholds_alone(crossed_network, raw, 0.9, **settings)
         kept = {name: int(weight.count_nonzero()) for name, weight in weights(sparsifier).items()}
         assert min(kept.values()) >= 7, kept
-    total = sum(layer.weights for layer in sparsifier.layers)
+    total = sum(layer.numel for layer in sparsifier.layers)
     assert sum(kept.values()) == total - zeros_asked(total, 0.9)
 
 
 @on_ranks(2)
 def test_layers_may_stay_dense_or_have_a_sparsity_of_their_own() -> None:
-    settings = {"keep_dense": "conv", "layer_sparsity": {"head": 0.5}}
+    settings = {"exclude": "conv", "layer_sparsity": {"head": 0.5}}
     model = sharded(crossed_network())
     optimizer = sgd(model)
     sparsifier = st3.sparsify(model, optimizer, **NOW, **settings)
@@ -557,7 +558,7 @@ def test_a_sharded_average_gets_thresholds_of_its_own() -> None:
     model, average = sharded(crossed_network()), sharded(crossed_network())
     sparsifier = st3.sparsify(model, sgd(model), **NOW)
     assert int((whole(average.head.weight.detach()) == 0).sum()) == 0
-    total = sum(layer.weights for layer in sparsifier.layers)
+    total = sum(layer.numel for layer in sparsifier.layers)
     assert sparsifier.apply_to(average) == zeros_asked(total, 0.9) / total
     zeros = sum(int((whole(average.get_parameter(x.name).detach()) == 0).sum()) for x in sparsifier.layers)
     assert zeros == zeros_asked(total, 0.9)

@@ -2,6 +2,7 @@
 
 import copy
 import io
+import itertools
 import pickle
 from collections.abc import Callable
 from typing import Any
@@ -26,17 +27,14 @@ from tests.tiny import (
 )
 from torch import nn
 from torch.optim import Optimizer
+from torch.optim.swa_utils import AveragedModel
 
 import st3
 
 pytestmark = pytest.mark.filterwarnings("ignore::st3.errors.LayerCollapseWarning")  # tiny layers lose filters easily
 
-ORDERS = [
-    "model, optimizer, sparsify",
-    "optimizer, model, sparsify",
-    "sparsify, model, optimizer",
-    "sparsify, optimizer, model",
-]
+ORDERS = [", ".join(order) for order in itertools.permutations(["model", "optimizer", "sparsify"])]
+LIGHTNINGS_ORDER = "model, sparsify, optimizer"
 METHODS = {
     "ST-3": {},
     "not straight-through": {"method": st3.methods.ST3(straight_through=False)},
@@ -104,10 +102,17 @@ def make(request: pytest.FixtureRequest) -> Make:
 # ---------------------------------------------------------------- bit for bit
 
 
+def test_a_run_resumed_in_mid_ramp_goes_on_bit_for_bit(order: str, make: Make) -> None:
+    assert_resumes(order, make)
+
+
+@pytest.mark.parametrize("order", ["model, optimizer, sparsify", LIGHTNINGS_ORDER, "sparsify, model, optimizer"])
 @pytest.mark.parametrize("changes", METHODS.values(), ids=METHODS)
-def test_a_run_resumed_in_mid_ramp_goes_on_bit_for_bit(
-    order: str, make: Make, changes: dict[str, Any]
-) -> None:
+def test_every_kind_of_equation_resumes_bit_for_bit(order: str, changes: dict[str, Any]) -> None:
+    assert_resumes(order, sgd, **changes)
+
+
+def assert_resumes(order: str, make: Make, **changes: Any) -> None:
     model, optimizer, _ = start(make, **changes)
     train(model, optimizer, 4)
     checkpoint = save(model, optimizer)
@@ -186,6 +191,7 @@ def test_a_run_frozen_just_before_it_was_saved_resumes_frozen(order: str) -> Non
     assert_same(other.state_dict(), model.state_dict())
 
 
+@pytest.mark.parametrize("order", ["model, optimizer, sparsify", LIGHTNINGS_ORDER, "sparsify, model, optimizer"])
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float64], ids=str)
 @pytest.mark.parametrize(
     "method", [st3.methods.ST3(), st3.methods.ST3(soft=False), st3.methods.Feather()], ids=["soft", "hard", "Feather"]
@@ -341,11 +347,86 @@ def test_a_duplicate_of_the_model_in_mid_training_is_sparse_and_plain(
     assert_same([p.grad for p in twin.parameters()], [p.grad for p in plain.parameters()])
 
 
-def test_a_sparsifier_cannot_be_copied_or_pickled() -> None:
-    _, _, sparsifier = start()
-    for duplicate in (copy.copy, copy.deepcopy, pickle.dumps):
-        with pytest.raises(TypeError, match=r"a sparsifier cannot be (copied|pickled).*model.*optimizer"):
+# ---------------------------------------------------------------- copies of the sparsifier
+
+
+DUPLICATES = {"copy": copy.deepcopy, "pickle": lambda thing: pickle.loads(pickle.dumps(thing))}
+every_duplicate = pytest.mark.parametrize("duplicate", DUPLICATES.values(), ids=DUPLICATES)
+
+
+@pytest.mark.parametrize("duplicate", [copy.copy, copy.deepcopy, pickle.dumps])
+def test_a_sparsifier_at_work_is_neither_copied_nor_pickled(duplicate: Callable[[Any], Any]) -> None:
+    model, optimizer, sparsifier = start()
+    for _ in range(2):
+        with pytest.raises(TypeError) as error:
             duplicate(sparsifier)
+        assert str(error.value) == (
+            "a sparsifier at work cannot be copied or pickled: copy model and optimizer together and call sparsify on "
+            "the copies, or save model.state_dict() and optimizer.state_dict(), which hold everything"
+        )
+        train(model, optimizer, 1)  # neither before nor after a step, and no step is disturbed by it
+    assert sparsifier.step == 2
+
+
+@every_duplicate
+@pytest.mark.parametrize("method", ["st3", "gmp", "sr_ste", "probmask"])
+def test_a_finalized_sparsifier_is_copied_and_pickled_with_its_model_and_optimizer(
+    duplicate: Callable[[Any], Any], method: str
+) -> None:
+    changes = {"method": method, "ramp": None, **({"sparsity": None} if method == "sr_ste" else {})}
+    model, optimizer, sparsifier = start(**changes)
+    train(model, optimizer, STEPS)
+    sparsifier.finalize()
+    held = {"model": model, "optimizer": optimizer, "sparsifier": sparsifier}
+    twin = duplicate(held)
+    copied = twin["sparsifier"]
+    assert copied.model is twin["model"]
+    assert_same(twin["model"].state_dict(), model.state_dict())
+    assert {id(layer.parameter) for layer in copied.layers} <= {id(p) for p in twin["model"].parameters()}
+    assert copied.is_finalized
+    assert copied.at_target
+    assert copied.step == STEPS
+    assert copied.finalize() is twin["model"]
+    assert repr(copied) == repr(sparsifier)
+    assert str(copied.report()) == str(sparsifier.report())
+    with pytest.raises(RuntimeError, match="cannot freeze: this sparsifier is finalized"):
+        copied.freeze()
+    duplicate(copied)  # again and again
+    with torch.no_grad():
+        twin["model"].head.weight.zero_()
+    assert (model.head.weight != 0).any()  # the copy has weights of its own
+
+
+@every_duplicate
+def test_the_copy_of_a_detached_sparsifier_is_detached(duplicate: Callable[[Any], Any]) -> None:
+    model, optimizer, sparsifier = start()
+    train(model, optimizer, 3)
+    sparsifier.detach()
+    copied = duplicate(sparsifier)
+    assert not copied.is_attached
+    assert not copied.at_target
+    assert copied.step == 3
+
+
+def test_a_finalized_sparsifier_may_be_an_attribute_of_what_is_averaged() -> None:
+    """AveragedModel, skorch and others copy the module with everything that hangs on it."""
+    model, optimizer, sparsifier = start()
+    model.sparsifier = sparsifier
+    train(model, optimizer, STEPS)
+    sparsifier.finalize()
+    average = AveragedModel(model)
+    assert average.module.sparsifier.model is average.module
+    assert_same(average.module.state_dict(), model.state_dict())
+    assert average.module.sparsifier.apply_to(average) == zeros_asked(model) / 1456
+
+
+def test_an_optimizer_whose_sparsifier_was_copied_still_refuses_to_fill_the_zeros() -> None:
+    model, optimizer, sparsifier = start()
+    train(model, optimizer, STEPS)
+    sparsifier.finalize()
+    copy.deepcopy(sparsifier)
+    with pytest.raises(RuntimeError, match="would fill its zeros"):
+        train(model, optimizer, 1)
 
 
 # ---------------------------------------------------------------- several optimizers
@@ -473,20 +554,55 @@ def test_a_checkpoint_of_another_model_loaded_before_sparsifying_is_refused_as_w
     assert_untouched_by(lambda: sparsify(other, its_optimizer), other, its_optimizer, ANOTHER_MODEL)
 
 
-def test_a_sparse_model_without_its_optimizer_is_refused() -> None:
+NO_RAW_WEIGHTS = (
+    "80% of the weights were exactly zero when sparsify was called, and the optimizer holds no raw weights: a sparse "
+    "checkpoint seems to have come without its optimizer; load optimizer.state_dict() too, use st3.keep_mask to "
+    "fine-tune with the zeros fixed, or pass from_sparse=True to go on from these weights"
+)
+
+
+def sparse_model_alone() -> tuple[nn.Module, Optimizer, Checkpoint]:
+    """Return a model full of zeros with a new optimizer, and the checkpoint that it came from."""
     model, optimizer, _ = start()
     train(model, optimizer, STEPS)
+    checkpoint = save(model, optimizer)
     other = TinyNet(seed=99)
-    other.load_state_dict(save(model, optimizer)["model"])
-    fresh = sgd(other.parameters())
-    before = footprint(other, fresh)
-    with pytest.raises(
-        ValueError, match="80% of the weights are exactly zero, and the optimizer holds no raw weights"
-    ) as e:
-        sparsify(other, fresh)
-    for way_out in ("load optimizer.state_dict() too", "st3.keep_mask", "from_sparse=True"):
-        assert way_out in str(e.value)
-    assert_same(footprint(other, fresh), before)
+    other.load_state_dict(checkpoint["model"])
+    return other, sgd(other.parameters()), checkpoint
+
+
+def test_a_sparse_model_without_its_optimizer_is_refused_by_every_step_and_by_finalize() -> None:
+    model, optimizer, checkpoint = sparse_model_alone()
+    sparsifier = sparsify(model, optimizer)
+    assert_same(model.state_dict(), checkpoint["model"])
+    F.cross_entropy(model(batch(0)[0]), batch(0)[1]).backward()
+    before = {name: p.detach().clone() for name, p in model.named_parameters()}
+    for call in (optimizer.step, optimizer.step, sparsifier.finalize):
+        with pytest.raises(ValueError) as error:
+            call()
+        assert str(error.value) == NO_RAW_WEIGHTS
+    assert_same({name: p.detach() for name, p in model.named_parameters()}, before)
+    assert sparsifier.step == 0
+    assert not optimizer.state
+
+
+def test_raw_weights_that_come_after_a_refused_step_are_taken() -> None:
+    model, optimizer, checkpoint = sparse_model_alone()
+    sparsifier = sparsify(model, optimizer)
+    with pytest.raises(ValueError, match="the optimizer holds no raw weights"):
+        optimizer.step()
+    optimizer.load_state_dict(checkpoint["optimizer"])
+    train(model, optimizer, range(STEPS, STEPS + 1))
+    assert sparsifier.step == STEPS + 1
+    sparsifier.finalize()
+
+
+def test_adopt_takes_the_zeros_for_raw_weights() -> None:
+    model, optimizer, _ = sparse_model_alone()
+    sparsifier = sparsify(model, optimizer)
+    sparsifier.adopt()
+    train(model, optimizer, STEPS)
+    assert zeros(sparsifier.finalize()) == zeros_asked(model)
 
 
 def test_a_sparse_model_may_go_on_as_raw_weights_when_asked_to() -> None:

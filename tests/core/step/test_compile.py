@@ -11,6 +11,7 @@ from tests.tiny import (
     adam,
     assert_same,
     batch,
+    cubic,
     raw_weights,
     sgd,
     sparsify,
@@ -27,7 +28,7 @@ import st3
 pytestmark = pytest.mark.filterwarnings("ignore::st3.errors.LayerCollapseWarning")  # tiny layers lose filters easily
 
 STEPS = 30
-RUN = {"total_steps": STEPS, "start": 2, "end": 25}  # dense at first, then a new threshold after every step
+RUN = {"total_steps": STEPS, "ramp": cubic(2, 25, STEPS)}  # dense at first, then a new threshold after every step
 METHODS = {"straight-through": st3.methods.ST3(), "not straight-through": st3.methods.ST3(straight_through=False)}
 
 

@@ -12,7 +12,7 @@ from tests.processes import on_ranks
 from torch import Tensor
 from torch.distributed.device_mesh import init_device_mesh
 
-from st3.core import selection_bits
+from st3.core.selection import bits
 from st3.core.selection.select import Hint, Selected, select
 from st3.core.layers.shards import UNSHARDED, Shards
 
@@ -195,6 +195,6 @@ def test_a_transposed_shard_is_searched_like_any_other() -> None:
 @on_ranks(2)
 def test_working_through_a_weight_in_pieces_changes_nothing() -> None:
     whole = torch.randn(10, 7)
-    selection_bits.CHUNK = 8  # this process ends with the test
+    bits.CHUNK = 8  # this process ends with the test
     for k in (1, 35, 70):
         assert numbers(search([whole], k)) == by_sorting([whole], k)

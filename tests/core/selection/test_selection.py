@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
 
-from st3.core import selection_bits, selection_cpu
+from st3.core.selection import bits, cpu
 from st3.core.selection.select import Hint, Quota, Selected, quota, select, threshold_between
 from st3.core.layers.shards import UNSHARDED, Shards
 from st3.models import MODELS
@@ -35,7 +35,7 @@ def on_cpu(tensors, k, factors=None, hint=None):
 
 def by_bits(tensors, k, factors=None, hint=None):
     hint = Hint() if hint is None else hint
-    return answer(selection_bits.select(tensors, k, factors, [UNSHARDED] * len(tensors), hint))
+    return answer(bits.select(tensors, k, factors, [UNSHARDED] * len(tensors), hint))
 
 
 def answer(selected):
@@ -186,8 +186,8 @@ def test_a_parameter_that_requires_a_gradient_can_be_searched(search):
 def small_pieces():
     """Let the search on the CPU take samples, brackets and pieces at a size that can be tried many times."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(selection_cpu, "CHUNK", 16)
-        patch.setattr(selection_cpu, "SAMPLE", 8)
+        patch.setattr(cpu, "CHUNK", 16)
+        patch.setattr(cpu, "SAMPLE", 8)
         yield
 
 
@@ -266,7 +266,7 @@ def test_real_sized_pools_are_searched_by_bracket_with_good_and_bad_hints():
 
 def test_two_threads_find_what_one_finds():
     torch.manual_seed(0)
-    tensors = [torch.randn(selection_cpu.PARALLEL_FROM // 2 + 7) for _ in range(2)]
+    tensors = [torch.randn(cpu.PARALLEL_FROM // 2 + 7) for _ in range(2)]
     threads = torch.get_num_threads()
     k = 7_654_321 * sum(t.numel() for t in tensors) // 10_000_000
     expected = on_cpu(tensors, k)
@@ -492,9 +492,9 @@ def test_a_thread_that_gives_a_bracket_up_spoils_it_for_all():
     """Every other piece of work holds nothing but ties in the bracket, so one of two threads meets only those."""
     generator = torch.Generator().manual_seed(0)
     pieces = [
-        torch.full((selection_cpu.CHUNK,), 0.5)
+        torch.full((cpu.CHUNK,), 0.5)
         if i % 2
-        else torch.randn(selection_cpu.CHUNK, generator=generator) / 2
+        else torch.randn(cpu.CHUNK, generator=generator) / 2
         for i in range(144)
     ]
     tensors = [torch.cat(pieces)]
