@@ -10,6 +10,7 @@ from torch.optim.swa_utils import AveragedModel
 from transformers import GPT2Config, GPT2LMHeadModel
 from transformers.pytorch_utils import Conv1D
 
+import st3
 from st3.core.layers.filters import Filters
 from st3.core.layers.find import find_layers, named_weights, unwrap
 from st3.core.layers.layer import Layer
@@ -36,6 +37,11 @@ def covered(model, **choice):
 
 def reasons(model, **choice):
     return {skipped.name: skipped.reason for skipped in find_layers(model, **choice).skipped}
+
+
+def reasons_shown(model, **choice):
+    """As `reasons`, for a model that may have nothing to sparsify."""
+    return {skipped.name: skipped.reason for skipped in st3.layers(model, **choice).skipped}
 
 
 # ---------------------------------------------------------------- what is covered by default
@@ -203,6 +209,28 @@ def test_a_frozen_weight_is_left_out():
     assert reasons(model) == {"conv1.weight": "does not require a gradient"}
 
 
+def test_a_look_at_a_frozen_model_finds_the_layers_of_the_trained_one():
+    model = nn.ModuleDict({"embed": nn.Embedding(50, 4), "lstm": nn.LSTM(4, 4), "fc": nn.Linear(4, 2)})
+    with torch.no_grad():
+        model["fc"].weight[0] = 0.0
+    before = st3.report(model)
+    model.requires_grad_(False)
+    after = st3.report(model)
+    assert [row.name for row in after.rows] == ["fc.weight"]
+    assert after.sparsity == before.sparsity == 0.5
+    assert after.skipped == before.skipped
+    assert [row.name for row in st3.report(model, include=[USUAL, "embed"]).rows] == [
+        "embed.weight",
+        "fc.weight",
+    ]
+    assert reasons_shown(model) == {
+        "embed.weight": "an embedding",
+        "lstm.weight_ih_l0": "LSTM is not covered by default (include its name or type)",
+        "lstm.weight_hh_l0": "LSTM is not covered by default (include its name or type)",
+        "fc.weight": "does not require a gradient",
+    }
+
+
 def test_a_lazy_layer_is_left_out_until_it_has_seen_a_batch():
     model = nn.Sequential(nn.LazyLinear(4), nn.Linear(4, 2))
     layers = find_layers(model)
@@ -297,6 +325,82 @@ def test_include_restricts_and_exclude_leaves_out_by_the_same_patterns(include, 
     assert covered(Net(), include=include) == expected
     if expected != ALL:
         assert covered(Net(), exclude=include) == [name for name in ALL if name not in expected]
+
+
+def test_a_name_brings_in_what_is_not_covered_by_default():
+    model = nn.ModuleDict({"lstm": nn.LSTM(3, 4, num_layers=2), "fc": nn.Linear(4, 2)})
+    assert covered(model, include="lstm.weight_hh_l0") == ["lstm.weight_hh_l0"]
+    assert covered(model, include="lstm.weight_ih*") == ["lstm.weight_ih_l0", "lstm.weight_ih_l1"]
+    assert covered(model, include=re.compile("_l1$")) == ["lstm.weight_ih_l1", "lstm.weight_hh_l1"]
+    assert covered(model, include=lambda name, module: name == "lstm.weight_hh_l1") == ["lstm.weight_hh_l1"]
+    assert len(covered(model, include="lstm")) == 4
+
+
+def test_usual_stands_for_what_is_covered_without_include():
+    model = nn.ModuleDict(
+        {"embed": nn.Embedding(5, 3), "lstm": nn.LSTM(3, 4), "hidden": nn.Linear(4, 4), "fc": nn.Linear(4, 2)}
+    )
+    assert covered(model, include=USUAL) == covered(model) == ["hidden.weight", "fc.weight"]
+    assert covered(model, include=[USUAL, nn.Embedding]) == ["embed.weight", "hidden.weight", "fc.weight"]
+    assert covered(model, include=[USUAL, "lstm*"], exclude=["fc", "*_ih_*"]) == [
+        "lstm.weight_hh_l0",
+        "hidden.weight",
+    ]
+    assert reasons(model, include=[USUAL, "lstm"]) == {"embed.weight": "an embedding"}
+    assert reasons(model, include="lstm") == dict.fromkeys(
+        ["embed.weight", "hidden.weight", "fc.weight"], "not included"
+    )
+
+
+def test_usual_may_find_nothing_where_another_pattern_does():
+    assert covered(nn.LSTM(3, 4), include=[USUAL, "weight_hh_l0"]) == ["weight_hh_l0"]
+
+
+def test_the_name_of_a_module_above_means_the_usual_weights_below_it():
+    """A user who restricts to an encoder does not ask for its embedding."""
+    encoder = nn.ModuleDict({"embed": nn.Embedding(5, 3), "fc": nn.Linear(3, 3)})
+    model = nn.ModuleDict({"encoder": encoder, "head": nn.Linear(3, 2)})
+    assert covered(model, include="encoder") == ["encoder.fc.weight"]
+    assert covered(model, include="encoder.embed") == ["encoder.embed.weight"]
+    assert covered(model, include="encoder*") == ["encoder.embed.weight", "encoder.fc.weight"]
+
+
+def test_a_module_above_nothing_usual_is_refused_with_the_reasons():
+    model = nn.ModuleDict(
+        {"encoder": nn.Sequential(nn.Embedding(5, 3), nn.LSTM(3, 4)), "head": nn.Linear(4, 2)}
+    )
+    with pytest.raises(LookupError) as error:
+        find_layers(model, include=["encoder", "head"])
+    why = "LSTM is not covered by default (include its name or type)"
+    assert str(error.value) == (
+        "include names 'encoder', but nothing of it can be sparsified (encoder.0.weight: an embedding; "
+        f"encoder.1.weight_ih_l0: {why}; encoder.1.weight_hh_l0: {why})"
+    )
+
+
+def test_biases_and_norms_are_never_covered_not_even_by_name():
+    with pytest.raises(LookupError) as error:
+        find_layers(Net(), include="head.0.bias")
+    assert str(error.value) == (
+        "include names 'head.0.bias', but nothing of it can be sparsified (biases and norms never are)"
+    )
+    attention = nn.MultiheadAttention(8, 2, add_bias_kv=True)
+    with pytest.raises(LookupError, match=r"include names 'bias_k', .* \(bias_k: a bias\)$"):
+        find_layers(attention, include="bias_k")
+
+
+@pytest.mark.parametrize(
+    ("choice", "message"),
+    [
+        ({"include": FIRST}, "include does not take st3.FIRST: it belongs into exclude"),
+        ({"include": ["head", LAST]}, "include does not take st3.LAST: it belongs into exclude"),
+        ({"exclude": [USUAL]}, "exclude does not take st3.USUAL: it belongs into include"),
+    ],
+)
+def test_a_constant_in_the_wrong_argument_is_refused(choice, message):
+    with pytest.raises(ValueError) as error:
+        find_layers(Net(), **choice)
+    assert str(error.value) == message
 
 
 def test_exclude_goes_before_include():
@@ -491,6 +595,32 @@ def test_finding_layers_leaves_the_model_as_it_was():
     find_layers(model)
     assert all(torch.equal(before[key], value) for key, value in model.state_dict().items())
     assert all(parameter.requires_grad for parameter in model.parameters())
+
+
+def test_layers_shows_what_sparsify_would_cover_and_attaches_nothing():
+    model = Net()
+    before = copy.deepcopy(model.state_dict())
+    shown = st3.layers(model, exclude=[FIRST, nn.Linear])
+    assert [layer.name for layer in shown] == ALL[1:3]
+    assert {s.name for s in shown.skipped} == {ALL[0], *ALL[3:]}
+    assert all(torch.equal(before[key], value) for key, value in model.state_dict().items())
+    sparsifier = st3.sparsify(
+        model, torch.optim.SGD(model.parameters()), sparsity=0.5, total_steps=1, exclude=[FIRST, nn.Linear]
+    )
+    assert str(sparsifier.layers) == str(shown)
+
+
+def test_layers_shows_the_reasons_even_where_nothing_is_left():
+    assert str(st3.layers(nn.Embedding(3, 4))).splitlines() == [
+        "layer   kind       shape  weights",
+        "weight  Embedding  3x4         12  skipped: an embedding",
+        "0 layers with 0 weights sparsified",
+    ]
+
+
+def test_layers_refuses_a_pattern_that_matches_nothing():
+    with pytest.raises(LookupError, match=r"^no weight of the model matches 'conv2' \(near misses: conv1"):
+        st3.layers(Net(), exclude="conv2")
 
 
 # ---------------------------------------------------------------- filter means

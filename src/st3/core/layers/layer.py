@@ -27,9 +27,7 @@ class Layer:
     inputs: int | None = None  # the axis along which the inputs of a filter lie, where there is one
     is_direction: bool = False  # under weight_norm, which divides by the norm of each filter
     shape: tuple[int, ...] = field(init=False)  # of the whole weight, over all processes
-    expert_shape: tuple[int, ...] = field(
-        init=False
-    )  # of one expert's weight; `shape` where there are no experts
+    expert_shape: tuple[int, ...] = field(init=False)  # of one expert; `shape` where there are none
     numel: int = field(init=False)
     filter_size: int = field(init=False)  # weights of one filter: the fan-in
     is_distributed: bool = field(init=False, repr=False)  # a DTensor, of which this process may hold a part
