@@ -23,6 +23,7 @@ from torch.optim import Optimizer
 
 from ..budget.allocation import Cut
 from ..budget.plan import Plan
+from ..errors import WeightsReplacedError
 from ..layers.layer import Layer, Layers
 from ..layers.shards import all_reduce
 from ..method import Method
@@ -155,6 +156,24 @@ class Family(ABC, Generic[M]):
     def is_dense(self, layer: Layer) -> bool:
         """Whether the parameter is its own raw weight so far, so that replacing it loses nothing."""
         return False
+
+    def refuse_replaced(self, layers: Sequence[Layer]) -> None:
+        """Raise if somebody has written a parameter and what is kept for it would undo that."""
+        for layer in layers:
+            if not self.was_replaced(layer):
+                continue
+            if self.is_dense(layer):
+                self.adopt([layer])  # the parameter is its own raw weight: nothing is lost
+            elif not self.holds(layer):
+                raise WeightsReplacedError(
+                    f"layer {layer.name!r} was changed from outside since the last step (weights loaded into the model "
+                    f"alone, or DistributedDataParallel wrapped around it after sparsify), which its raw weight in the "
+                    f"optimizer state would undo: load the optimizer's state as well, sparsify after wrapping, or call "
+                    f"adopt() to go on from the new weights"
+                )
+
+    def undo_begin(self) -> None:
+        """Put back weights that `begin` has zeroed: a state was loaded that says which of them are active."""
 
     def adopt(self, layers: Sequence[Layer]) -> None:
         """Take the parameters of `layers` as they are now for what is to be kept."""

@@ -70,6 +70,7 @@ class Masked(MaskFamily[MaskMethod]):
         super().__init__(method, layers, store, plan)
         self._answer = (-1, False)  # whether masks change by gradient in the step of that number
         self._gradients: dict[str, Tensor] = {}  # dense, in such a step
+        self._unmasked: dict[str, tuple[Tensor, Tensor]] = {}  # weights before, and the first masks: until a step
 
     @classmethod
     def check(cls, method: MaskMethod, layers: Sequence[Layer], optimizers: Sequence[Optimizer]) -> None:
@@ -92,6 +93,7 @@ class Masked(MaskFamily[MaskMethod]):
             masks = self.method.first_masks(self._views({}), self._moment(self.store.step))
             for layer, mask in zip(self.layers, masks, strict=True):
                 if layer in absent:
+                    self._unmasked[layer.name] = layer.weight.clone(), self.store.get(layer, self.key)
                     self.mask(layer).copy_(mask)
                     clear_momentum(self.store, layer, mask)
         self.write(self.layers)
@@ -120,6 +122,7 @@ class Masked(MaskFamily[MaskMethod]):
         """Let the method choose new masks, if it is time and every layer's gradient is known that it needs."""
         if not is_complete or not call.counts:
             return
+        self._unmasked = {}
         gradients, self._gradients = self._gradients, {}
         moment = self._moment(self.store.step)
         if not self.plan.sparsity or not self.method.is_due(moment):
@@ -134,6 +137,13 @@ class Masked(MaskFamily[MaskMethod]):
         if self.method.restarts(moment):
             for optimizer in self.store.optimizers:
                 _restart(optimizer)
+
+    @torch.no_grad()
+    def undo_begin(self) -> None:
+        for layer in self.layers:
+            weight, mask = self._unmasked.pop(layer.name, (None, None))
+            if weight is not None and not self.store.versions.was_replaced(layer, mask):
+                layer.weight.copy_(weight)
 
     def _change_by_gradient(self, step: int) -> bool:
         """Whether the masks change in the step of that number, and by the gradients of zeroed weights."""
@@ -152,9 +162,18 @@ class Masked(MaskFamily[MaskMethod]):
             for layer in self.layers
         ]
 
-    def _change(self, masks: Sequence[Tensor]) -> None:
+    @torch.no_grad()
+    def adopt(self, layers: Sequence[Layer]) -> None:
+        """Take the weights as they are now; the largest stay active, as many as the ramp leaves."""
+        self._unmasked = {}
+        super().adopt(layers)
+        moment = self._moment(self.store.step)
+        masks = moment.largest([layer.weight for layer in self.layers], moment.asked)
+        self._change(masks, layers)
+
+    def _change(self, masks: Sequence[Tensor], only: Sequence[Layer] | None = None) -> None:
         for layer, mask in zip(self.layers, masks, strict=True):
-            if not self.may_be_sparse(layer):
+            if not self.may_be_sparse(layer) or (only is not None and layer not in only):
                 continue  # a layer stays dense until its first gradient: its mask could not be saved before
             held = self.mask(layer)
             if self.method.clears_momentum:

@@ -145,6 +145,7 @@ class RandomMasks(RawFamily[RandomMask]):
         """Draw new masks and write the weights under them into the parameters."""
         if not self.plan.sparsity:
             return
+        self.refuse_replaced(self.layers)
         progress = self._progress(self.store.step)
         for layer, uniform in zip(self.layers, self._uniforms(self._passes), strict=True):
             mask = self.method.relaxed_mask(self.probability(layer), uniform, progress)
@@ -155,6 +156,7 @@ class RandomMasks(RawFamily[RandomMask]):
 
     def rest(self) -> None:
         if self._drawn:
+            self.refuse_replaced(self.layers)
             self._drawn = {}
             self.write(self.layers)
 

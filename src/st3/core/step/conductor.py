@@ -17,7 +17,6 @@ from torch.optim import Optimizer
 from torch.utils.hooks import RemovableHandle
 
 from ..budget.plan import Plan
-from ..errors import WeightsReplacedError
 from ..families.family import Family, clear_momentum
 from ..families.fixed_mask import FixedMask
 from ..layers.layer import Layer
@@ -158,9 +157,7 @@ class Conductor:
         args, kwargs = run_closure_once(args, kwargs, optimizer)
         call = self._call = read_call(optimizer, self.store.layers_of(optimizer))
         self._note_gradients(call)
-        for layer in call.layers:
-            if self.family.was_replaced(layer):
-                self._follow_replacement(layer)
+        self.family.refuse_replaced(call.layers)
         self.gradients.map_missing(call.layers)
         if call.counts or call.creates_state:
             self.gradients.show(self.family.before_step(call))
@@ -200,18 +197,6 @@ class Conductor:
 
     # ---------------------------------------------------------------- weights that come from elsewhere
 
-    def _follow_replacement(self, layer: Layer) -> None:
-        """Raise if somebody has written the parameter and what is kept for it would undo that."""
-        if self.family.is_dense(layer):
-            self.family.adopt([layer])  # the parameter is its own raw weight: nothing is lost
-        elif not self.family.holds(layer):
-            raise WeightsReplacedError(
-                f"layer {layer.name!r} was changed from outside since the last step (weights loaded into the model "
-                f"alone, or DistributedDataParallel wrapped around it after sparsify), which its raw weight in the "
-                f"optimizer state would undo: load the optimizer's state as well, sparsify after wrapping, or call "
-                f"adopt() to go on from the new weights"
-            )
-
     def adopt(self) -> None:
         """Take the weights that the model holds now for the new raw weights, or masks."""
         self.refusal = None
@@ -229,6 +214,7 @@ class Conductor:
 
     def _after_load(self, optimizer: Optimizer) -> None:
         self.refusal = None
+        self.family.undo_begin()
         self.store.follow_loading()
         self._follow_saved_kind()
         self.family.follow_loaded_state(optimizer)
