@@ -4,11 +4,13 @@
     def test_thresholds_agree() -> None:
         ...  # runs on every rank, once with 2 processes and once with 4
 
-Every test gets processes of its own, forked from one that has imported torch, so that starting them takes a tenth of
-a second. When a rank fails or nothing is heard for a while, the test fails with every rank's traceback. No process
-outlives its test or the process that started it, however that ends.
+The processes are started once for each number of ranks, and every test is sent to them: what torch learns in one test
+(imports, caches, connections) serves the next. When a rank fails or nothing is heard for a while, the test fails with
+every rank's traceback, and the next test gets new processes. No process outlives the one that started it, however that
+ends. A body must put back what it changes outside itself.
 """
 
+import atexit
 import contextlib
 import datetime
 import functools
@@ -68,90 +70,122 @@ def on_ranks(*counts: int) -> Callable[[Callable[..., None]], Callable[..., None
     return decorate
 
 
+class Team:
+    """Processes that are one another's ranks, waiting for tests."""
+
+    def __init__(self, count: int) -> None:
+        context = mp.get_context("forkserver")
+        context.set_forkserver_preload(PRELOAD)
+        self._folder = tempfile.TemporaryDirectory(prefix="st3-ranks-")
+        self._pipes: list[Connection] = []
+        self._processes = []
+        for rank in range(count):
+            mine, theirs = context.Pipe()
+            job = (rank, count, f"file://{self._folder.name}/meeting-point", theirs)
+            self._processes.append(context.Process(target=_be_a_rank, args=job, daemon=True))
+            self._processes[-1].start()
+            self._pipes.append(mine)
+            theirs.close()
+
+    def run(self, module: str, test: str, arguments: dict[str, Any]) -> list[str]:
+        """Run a test's body on every rank; return the tracebacks of those that failed."""
+        for pipe in self._pipes:
+            pipe.send((module, test, arguments))
+        answers = self._collect()
+        # In the order in which they came: the first to fail is the cause, the others may only have missed it.
+        failures = [f"rank {rank}:\n{text}" for rank, text in answers.items() if text]
+        silent = [str(rank) for rank in range(len(self._pipes)) if rank not in answers]
+        if silent:
+            failures.append(f"nothing was heard from rank {', '.join(silent)}")
+        return failures
+
+    def _collect(self) -> dict[int, str | None]:
+        """Return what each rank says: None or a traceback."""
+        answers: dict[int, str | None] = {}
+        deadline = time.monotonic() + TIMEOUT
+        while len(answers) < len(self._pipes):
+            waiting = [pipe for rank, pipe in enumerate(self._pipes) if rank not in answers]
+            ready = wait(waiting, timeout=max(0.0, deadline - time.monotonic()))
+            if not ready:
+                break
+            for pipe in ready:
+                rank = self._pipes.index(pipe)
+                try:
+                    answers[rank] = pipe.recv()
+                except (EOFError, ConnectionResetError):
+                    answers[rank] = "the process died"
+                if answers[rank]:
+                    deadline = min(deadline, time.monotonic() + GRACE)
+        return answers
+
+    def end(self) -> None:
+        """Kill the processes."""
+        for process in self._processes:
+            process.kill()
+            process.join()
+        for pipe in self._pipes:
+            pipe.close()
+        self._folder.cleanup()
+
+
+_teams: dict[int, Team] = {}  # by number of ranks
+
+
 def _run(count: int, module: str, test: str, arguments: dict[str, Any]) -> None:
-    """Run a test's body on every rank; raise with the tracebacks of those that failed."""
-    context = mp.get_context("forkserver")
-    context.set_forkserver_preload(PRELOAD)
-    pipes: list[Connection] = []
-    processes = []
-    with tempfile.TemporaryDirectory(prefix="st3-ranks-") as folder:
-        try:
-            for rank in range(count):
-                mine, theirs = context.Pipe(duplex=False)
-                job = (rank, count, f"file://{folder}/meeting-point", theirs, module, test, arguments)
-                processes.append(context.Process(target=_be_a_rank, args=job, daemon=True))
-                processes[-1].start()
-                pipes.append(mine)
-                theirs.close()
-            answers = _collect(pipes)
-        finally:
-            for process in processes:
-                process.kill()
-                process.join()
-    # In the order in which they came: the first to fail is the cause, the others may only have missed it.
-    failures = [f"rank {rank}:\n{text}" for rank, text in answers.items() if text]
-    silent = [str(rank) for rank in range(count) if rank not in answers]
-    if silent:
-        failures.append(f"nothing was heard from rank {', '.join(silent)}")
+    """Run a test's body on every rank; fail with the tracebacks of those that did."""
+    if count not in _teams:
+        _teams[count] = Team(count)
+    failures = ["interrupted"]
+    try:
+        failures = _teams[count].run(module, test, arguments)
+    finally:
+        if failures:  # ranks may be waiting for one another: nobody can say what state they are in
+            _teams.pop(count).end()
     if failures:
         pytest.fail("\n".join(failures), pytrace=False)
 
 
-def _collect(pipes: list[Connection]) -> dict[int, str | None]:
-    """Return what each rank says: None or a traceback."""
-    answers: dict[int, str | None] = {}
-    deadline = time.monotonic() + TIMEOUT
-    while len(answers) < len(pipes):
-        waiting = [pipe for rank, pipe in enumerate(pipes) if rank not in answers]
-        ready = wait(waiting, timeout=max(0.0, deadline - time.monotonic()))
-        if not ready:
-            break
-        for pipe in ready:
-            rank = pipes.index(pipe)
-            try:
-                answers[rank] = pipe.recv()
-            except EOFError:
-                answers[rank] = "the process died"
-            if answers[rank]:
-                deadline = min(deadline, time.monotonic() + GRACE)
-    for pipe in pipes:
-        pipe.close()
-    return answers
+@atexit.register
+def _end_all() -> None:
+    while _teams:
+        _teams.popitem()[1].end()
 
 
-def _be_a_rank(
-    rank: int,
-    count: int,
-    meeting_point: str,
-    pipe: Connection,
-    module: str,
-    test: str,
-    arguments: dict[str, Any],
-) -> None:
+def _be_a_rank(rank: int, count: int, meeting_point: str, pipe: Connection) -> None:
     threading.Thread(target=_end_with_parent, daemon=True).start()
     os.environ.update(RANK=str(rank), WORLD_SIZE=str(count), LOCAL_RANK=str(rank))
+    import torch
+    import torch.distributed as dist
+
+    torch.set_num_threads(1)
+    patience = datetime.timedelta(seconds=TIMEOUT)
+    dist.init_process_group(
+        "gloo", init_method=meeting_point, timeout=patience, rank=rank, world_size=count
+    )
+    while True:
+        answer = _work(*pipe.recv())
+        with contextlib.suppress(BrokenPipeError):  # too late: the test has failed already
+            pipe.send(answer)
+
+
+def _work(module: str, test: str, arguments: dict[str, Any]) -> str | None:
+    """Run a test's body on this rank; return None, or the traceback."""
+    import torch
+    import torch.distributed as dist
+
+    import st3
+
     try:
-        import torch
-        import torch.distributed as dist
-
-        import st3
-
-        torch.set_num_threads(1)
         torch.manual_seed(0)
-        patience = datetime.timedelta(seconds=TIMEOUT)
-        place = {"rank": rank, "world_size": count}
-        dist.init_process_group("gloo", init_method=meeting_point, timeout=patience, **place)
         with warnings.catch_warnings():
             warnings.simplefilter("error")
             # Networks as small as in tests lose filters.
             warnings.simplefilter("ignore", st3.errors.LayerCollapseWarning)
             getattr(importlib.import_module(module), test).body(**arguments)
         dist.barrier()
-        answer = None
     except BaseException:
-        answer = traceback.format_exc()
-    with contextlib.suppress(BrokenPipeError):  # too late: the test has failed already
-        pipe.send(answer)
+        return traceback.format_exc()
+    return None
 
 
 def _end_with_parent() -> None:

@@ -195,6 +195,7 @@ def test_a_transposed_shard_is_searched_like_any_other() -> None:
 @on_ranks(2)
 def test_working_through_a_weight_in_pieces_changes_nothing() -> None:
     whole = torch.randn(10, 7)
-    bits.CHUNK = 8  # this process ends with the test
-    for k in (1, 35, 70):
-        assert numbers(search([whole], k)) == by_sorting([whole], k)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(bits, "CHUNK", 8)
+        for k in (1, 35, 70):
+            assert numbers(search([whole], k)) == by_sorting([whole], k)

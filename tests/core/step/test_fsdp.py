@@ -333,9 +333,8 @@ def textbook(
     return {name: leaf.grad for name, leaf in leaves.items()}
 
 
-@pytest.mark.parametrize("by_hand", [True, False], ids=["map_gradients", "in-the-step"])
 @on_ranks(4)
-def test_without_straight_through_the_raw_weights_get_the_textbook_gradient(by_hand: bool) -> None:
+def test_without_straight_through_the_raw_weights_get_the_textbook_gradient() -> None:
     alone = crossed_network(torch.float64)
     model = sharded(copy.deepcopy(alone))
     optimizer = torch.optim.SGD(model.parameters(), lr=0.5)
@@ -345,11 +344,8 @@ def test_without_straight_through_the_raw_weights_get_the_textbook_gradient(by_h
         pair = batch(step, torch.float64)
         expected = textbook(alone, raw, next(iter(sparsifier.thresholds.values())), pair)
         backward(model, share(pair))
-        if by_hand:
-            sparsifier.map_gradients()
-            sparsifier.map_gradients()  # once is enough, twice does no harm
-            found = {layer.name: whole(layer.parameter.grad) for layer in sparsifier.layers}
-            torch.testing.assert_close(found, expected, rtol=1e-6, atol=1e-12)
+        gradients = {layer.name: whole(layer.parameter.grad) for layer in sparsifier.layers}
+        torch.testing.assert_close(gradients, expected, rtol=1e-6, atol=1e-12)  # mapped before anybody sees them
         optimizer.step()
         optimizer.zero_grad()
         found = raws(sparsifier, optimizer)
@@ -361,41 +357,54 @@ def test_without_straight_through_the_raw_weights_get_the_textbook_gradient(by_h
                 alone.get_parameter(name).data.copy_(whole(parameter.detach()))
 
 
+NOT_STRAIGHT = {
+    "no-STE": st3.methods.ST3(straight_through=False),
+    "soft": st3.methods.Soft(),
+    "Feather": st3.methods.Feather(theta=0.5),
+    "GMP": st3.methods.GMP(),
+}
+
+
+@pytest.mark.parametrize("method", NOT_STRAIGHT)
+@pytest.mark.parametrize("reduced", ["every-time", "at-the-end"])
 @on_ranks(2)
-def test_clipping_after_map_gradients_sees_what_one_process_sees() -> None:
+def test_clipped_sums_of_micro_batches_are_those_of_one_process(method: str, reduced: str) -> None:
+    """Reduced every time, the shards of a gradient grow by one micro-batch after the other: each is mapped once."""
     alone = crossed_network(torch.float64)
     together = sharded(copy.deepcopy(alone))
     pairs = [(model, sgd(model)) for model in (alone, together)]
-    method = st3.methods.ST3(straight_through=False)
-    sparsifiers = [st3.sparsify(model, optimizer, method=method, **NOW) for model, optimizer in pairs]
+    sparsifiers = [st3.sparsify(m, o, method=NOT_STRAIGHT[method], **NOW) for m, o in pairs]
     for step in range(3):
-        norms = []
-        for (model, optimizer), sparsifier in zip(pairs, sparsifiers, strict=True):
-            pair = batch(step, torch.float64)
-            backward(model, share(pair) if model is together else pair)
-            sparsifier.map_gradients()
-            norms.append(whole(nn.utils.clip_grad_norm_(model.parameters(), 0.05)))
+        for micro in range(2):
+            pair = batch(10 * step + micro, torch.float64)
+            backward(alone, pair)
+            together.set_requires_gradient_sync(reduced == "every-time" or micro == 1)
+            backward(together, share(pair))
+        norms = [whole(nn.utils.clip_grad_norm_(model.parameters(), 0.05)) for model, _ in pairs]
+        assert norms[0] > 0.05  # it does clip
+        torch.testing.assert_close(norms[1], norms[0])
+        for _, optimizer in pairs:
             optimizer.step()
             optimizer.zero_grad()
-        torch.testing.assert_close(norms[1], norms[0])
         torch.testing.assert_close(weights(sparsifiers[1]), weights(sparsifiers[0]), rtol=1e-6, atol=1e-9)
+    assert sparsifiers[1].step == 3
 
 
+@pytest.mark.parametrize("set_to_none", [True, False])
 @on_ranks(2)
-def test_gradients_mapped_for_a_step_that_was_then_skipped_do_not_spare_the_next_ones() -> None:
+def test_gradients_of_a_step_that_was_skipped_do_not_spare_the_next_ones(set_to_none: bool) -> None:
     models = [sharded(crossed_network(torch.float64)) for _ in range(2)]
     optimizers = [sgd(model) for model in models]
     method = st3.methods.ST3(straight_through=False)
     sparsifiers = [st3.sparsify(m, o, method=method, **NOW) for m, o in zip(models, optimizers, strict=True)]
     backward(models[0], share(batch(7, torch.float64)))
-    sparsifiers[0].map_gradients()
-    optimizers[0].zero_grad()  # an overflow: the scaler calls no step
-    for model, optimizer, sparsifier in zip(models, optimizers, sparsifiers, strict=True):
-        backward(model, share(batch(8, torch.float64)))
-        sparsifier.map_gradients()
-        optimizer.step()
-        optimizer.zero_grad()
-    require_same_bits(weights(sparsifiers[0]), weights(sparsifiers[1]), "after a skipped step")
+    optimizers[0].zero_grad(set_to_none=set_to_none)  # an overflow: the scaler calls no step
+    for step in range(2):
+        for model, optimizer in zip(models, optimizers, strict=True):
+            backward(model, share(batch(8 + step, torch.float64)))
+            optimizer.step()
+            optimizer.zero_grad(set_to_none=set_to_none)
+        torch.testing.assert_close(weights(sparsifiers[0]), weights(sparsifiers[1]), rtol=1e-9, atol=1e-12)
 
 
 @on_ranks(2)
@@ -417,26 +426,6 @@ def test_several_optimizers_map_every_gradient_once() -> None:
                 optimizer.step()
                 optimizer.zero_grad()
         torch.testing.assert_close(weights(runs[1][2]), weights(runs[0][2]), rtol=1e-6, atol=1e-9)
-
-
-@on_ranks(2)
-def test_micro_batches_accumulated_without_reduction_count_as_one_step() -> None:
-    alone = crossed_network(torch.float64)
-    together = sharded(copy.deepcopy(alone))
-    pairs = [(model, sgd(model)) for model in (alone, together)]
-    method = st3.methods.ST3(straight_through=False)
-    sparsifiers = [st3.sparsify(model, optimizer, method=method, **NOW) for model, optimizer in pairs]
-    for step in range(3):
-        for micro in range(3):
-            pair = batch(10 * step + micro, torch.float64)
-            backward(alone, pair)
-            together.set_requires_gradient_sync(micro == 2)
-            backward(together, share(pair))
-        for _, optimizer in pairs:
-            optimizer.step()
-            optimizer.zero_grad()
-        torch.testing.assert_close(weights(sparsifiers[1]), weights(sparsifiers[0]), rtol=1e-6, atol=1e-9)
-    assert sparsifiers[1].step == 3
 
 
 # -------------------------------------------------------------------- the life of a run

@@ -70,16 +70,19 @@ class Gradients:
         @torch.no_grad()
         def hook(parameter: Tensor) -> None:
             assert self._raw_gradient is not None
-            grad = local(parameter.grad)  # type: ignore[arg-type]
+            grad = parameter.grad
+            assert grad is not None
+            part = local(grad)
             self._mapped.add(layer.name)
-            last, version, before = self._sums.get(layer.name, (None, 0, grad))
+            last, version, before = self._sums.get(layer.name, (None, 0, part))
+            # fully_shard adds to the local part, which grad's own version does not count: the user has not touched it.
             if (
-                last is grad and grad._version == version + 1
+                last is grad and grad._version == version
             ):  # another micro-batch: what was there is mapped already
-                grad.copy_(before + self._raw_gradient(layer, grad - before))
+                part.copy_(before + self._raw_gradient(layer, part - before))
             else:
-                grad.copy_(self._raw_gradient(layer, grad))
-            self._sums[layer.name] = (grad, grad._version, grad.clone())
+                part.copy_(self._raw_gradient(layer, part))
+            self._sums[layer.name] = (grad, grad._version, part.clone())
 
         return hook
 
