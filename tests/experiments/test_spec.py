@@ -108,7 +108,7 @@ def test_method_ramp_and_allocation_are_each_a_name_with_arguments():
 @pytest.mark.parametrize(
     ("changes", "fault"),
     [
-        ({"sparse.allocation": {"name": "sigma", "arguments": {"factor": "fan"}}}, "allocation 'sigma', argument 'factor'"),
+        ({"sparse.allocation": "sigma", "sparse.allocation.arguments.factor": "fan"}, "'sigma', argument 'factor'"),
         ({"sparse.ramp.arguments.strat": 0.1}, "ramp 'cubic' takes no argument 'strat'; did you mean 'start'?"),
         ({"sparse.ramp.arguments.end": 80}, "ramp 'cubic': end is a fraction of the run, from 0 to 1, got 80: divide"),
         ({"sparse.method": "granet", "sparse.arguments.initial_allocation": "erq"}, "unknown allocation 'erq'"),
