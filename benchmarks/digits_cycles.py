@@ -7,7 +7,6 @@ ST-3 in a single cycle, and in one of 4 times the epochs. A run that is interrup
 """
 
 import argparse
-import json
 import shutil
 import warnings
 from pathlib import Path
@@ -17,40 +16,42 @@ from typing import Any
 from timing import record
 
 import st3
+from st3.experiments.essence import differences
+from st3.experiments.folder import write_spec
+from st3.experiments.protocols import PROTOCOLS
 from st3.experiments.run import train
-from st3.experiments.spec import Spec, compose
+from st3.experiments.spec import Spec, compose, read_spec
+from st3.training.paths import SPEC, SUMMARY
 
 # name -> what `compose` is told
+SAME_PICTURES = {"name": "lrr", "arguments": {"reset_seed": True}}
 CASES: dict[str, dict[str, Any]] = {
-    "LRR": {"method": "gmp", "cycles": {}},
-    "LRR, same pictures in every cycle": {"method": "gmp", "cycles": {"reset_seed": True}},
-    "LRR+ST-3": {"method": "st3", "cycles": {}},
-    "ST-3, single cycle": {"method": "st3"},
-    "ST-3, single cycle, 4 times the epochs": {"method": "st3", "times": 4},
+    "LRR": {"method": "gmp", "protocol": "lrr"},
+    "LRR, same pictures in every cycle": {"method": "gmp", "protocol": SAME_PICTURES},
+    "LRR+ST-3": {"method": "st3", "protocol": "lrr"},
+    "ST-3, single cycle": {"method": "st3", "protocol": "single"},
+    "ST-3, single cycle, 4 times the epochs": {"method": "st3", "protocol": "single", "times": 4},
 }
 
 
 def spec_of(name: str, sparsity: float, seed: int, epochs: int) -> Spec:
     case = dict(CASES[name])
     sparse = {"method": case.pop("method"), "sparsity": sparsity}
-    settings = {"seeds": {"init": seed, "data": seed}, "machine": {"device": "cpu"}, "dense_twin": False}
+    settings = {"seeds": {"init": seed, "data": seed}, "machine": {"device": "cpu"}}
     return compose(sparse=sparse, epochs=epochs * case.pop("times", 1), **settings, **case)
 
 
 def summary_of(spec: Spec, place: Path, others: list[Path]) -> dict[str, Any]:
     """Train it; cycles that one of the `others` has trained already, on its way elsewhere, are taken from there."""
-    for number, cycle in enumerate(spec.each_cycle() if spec.cycles else []):
-        name = f"cycle-{number:02}"
-        for other in (other / name for other in others if not place.exists() or not (place / name).exists()):
-            if (other / "summary.json").exists() and _stored(other) == cycle.model_dump(mode="json"):
-                shutil.copytree(other, place / name)
-    if place.exists() and not (place / "spec.json").exists():
-        (place / "spec.json").write_text(json.dumps(spec.model_dump(mode="json"), indent=2) + "\n")
+    for part in PROTOCOLS[spec.protocol.name](**spec.protocol.arguments).parts(spec):
+        for other in (
+            other / part.folder for other in others if part.folder and not (place / part.folder).exists()
+        ):
+            if (other / SUMMARY).exists() and not differences(read_spec(other / SPEC), part.spec):
+                shutil.copytree(other, place / part.folder)
+    if place.exists():
+        write_spec(spec, place)
     return train(spec, place, resume=place.exists())
-
-
-def _stored(run: Path) -> Any:
-    return json.loads((run / "spec.json").read_text())
 
 
 def row(name: str, sparsity: float, found: list[dict[str, Any]]) -> dict[str, Any]:

@@ -56,7 +56,7 @@ def results(
     found = []
     for seed in range(seeds):
         place = folder / f"{name.replace(', ', '-').replace(':', '-')}-{sparsity}-seed{seed}"
-        settings = {"seeds": {"init": seed, "data": seed}, "machine": {"device": "cpu"}, "dense_twin": False}
+        settings = {"seeds": {"init": seed, "data": seed}, "machine": {"device": "cpu"}, "protocol": "single"}
         summary = train(compose(sparse=sparse, epochs=epochs, **settings), place, resume=place.exists())
         found.append((summary["test"]["accuracy"], summary["sparsity"]))
     return found

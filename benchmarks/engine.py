@@ -1,16 +1,16 @@
-"""The engine against ONNX Runtime, OpenVINO and torch: float32, in turns in one process, answers compared.
+"""Compare the engine with ONNX Runtime, OpenVINO and torch: float32, interleaved in one process, outputs compared.
 
     bar         ResNet-50 and MobileNetV1, 224x224, uniform masks: batch 1 and 16, one thread and two
     break-even  the same at 30, 40 and 50 %, batch 1, one thread
-    masks       the same with other masks: ERK, and as the paper's networks have them, st3 and sigma
+    masks       the same with other masks: ERK, and like those of the paper's networks, st3 and sigma
     block       a transformer block as in BERT and ViT, 128 tokens of width 768
     mlp         a perceptron of 1024-4096-4096-1000, one row
-    networks    every network of st3.models at 0, 50 and 90 %: never slower than 0.95 of the fastest dense engine
+    networks    every network of st3.models at 0, 50 and 90 %; the goal is at least 0.95 of the fastest dense engine
 
-The weights are fresh (normal, standard deviation sqrt(2 / fan-in)), cut by st3's own allocations and rescaled layer
-by layer. Uniform masks leave the first layer and depthwise layers dense. "st3" and "sigma" are random masks with the
+The weights are untrained (normal, standard deviation sqrt(2 / fan-in)), zeroed by st3's allocations and rescaled layer
+by layer. Uniform masks keep the first layer and depthwise layers dense. "st3" and "sigma" are random masks with the
 zeros and multiply-adds that the paper publishes for its trained networks (published_masks.py). A row takes less than
-100 seconds; rows that are in the file already are skipped, so it can be interrupted.
+100 seconds. Rows that are already in the file are skipped, so the program can be interrupted.
 """
 
 import argparse
@@ -34,11 +34,11 @@ from st3.models import MODELS
 
 RESULTS = Path(__file__).parents[1] / "results" / "benchmarks" / "engine.json"
 SECONDS = 40.0  # for the rounds of one row
-WARMING = {"pause seconds": PAUSE, "warm-up seconds": WARM_UP}  # before each call that counts
+WARMING = {"pause seconds": PAUSE, "warm-up seconds": WARM_UP}  # before each timed call
 PAPER = ("resnet50", "mobilenet_v1")
 SPARSITIES = (0.8, 0.9, 0.95, 0.98)
 
-# Batch 1, one thread, uniform masks: at least so much faster than the fastest dense engine, and what is aimed at.
+# Batch 1, one thread, uniform masks: required and desired speed relative to the fastest dense engine.
 BAR = {
     "resnet50": {0.8: (2.3, 2.8), 0.9: (3.6, 4.5), 0.95: (5.3, 7.0), 0.98: (8.0, 11.0)},
     "mobilenet_v1": {0.8: (1.9, 2.4), 0.9: (2.6, 3.5), 0.95: (3.4, 4.8), 0.98: (4.3, 6.5)},
@@ -99,7 +99,7 @@ def sparse_network(row: Row) -> tuple[nn.Module, Tensor]:
         if (row.network, row.allocation) in PUBLISHED:
             published_mask(model.eval(), row.network, row.sparsity, row.allocation, torch.zeros(1, *shape))
         else:
-            mask(model, row.sparsity, row.allocation, keep_dense=dense)
+            mask(model, row.sparsity, row.allocation, exclude=dense)
     return model.eval(), torch.randn(row.batch, *shape)
 
 
@@ -123,7 +123,7 @@ def measure(row: Row, rounds: int) -> dict[str, Any]:
 
 
 def table(done: dict[str, dict[str, Any]]) -> str:
-    """Return all rows as one table in Markdown."""
+    """Return all rows as a Markdown table."""
     lines = [
         "| row | zeros | engine ms | fastest other | its ms | times as fast (min / median) | at least / aim |"
     ]
@@ -147,14 +147,12 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument(
-        "rows", nargs="*", help="names, or beginnings of names such as bar:resnet50 (default: all)"
+        "rows", nargs="*", help="names or prefixes of names, such as bar:resnet50 (default: all)"
     )
-    parser.add_argument(
-        "--rounds", type=int, default=20, help="timed calls of each engine at most (default 20)"
-    )
+    parser.add_argument("--rounds", type=int, default=20, help="most timed calls of each engine (default 20)")
     parser.add_argument("--output", default=str(RESULTS), help="the JSON file to add the rows to")
-    parser.add_argument("--again", action="store_true", help="measure rows that are in the file already")
-    parser.add_argument("--list", action="store_true", help="print the names of the rows that are missing")
+    parser.add_argument("--again", action="store_true", help="also measure rows that are already in the file")
+    parser.add_argument("--list", action="store_true", help="print the names of the missing rows")
     parser.add_argument("--table", action="store_true", help="print the file as a table")
     given = parser.parse_args()
     path = Path(given.output)

@@ -1,12 +1,12 @@
-"""Where the engine's time goes: every step of a network in its place, and the sparse kernel by itself.
+"""Profile the engine: every step of a network in order, and the sparse kernel on its own.
 
-    network   ResNet-50 and MobileNetV1, 224x224, uniform masks, one picture, one thread: each step is timed on its own,
-              but all in the order of the network, so that its inputs lie where the step before has left them
-    kernel    one 1x1 convolution whose inputs fit into the first cache, again and again: with few outputs, and with so
-              many that lists and results stream through that cache; beside the dense kernel on the same layer
+    network   ResNet-50 and MobileNetV1, 224x224, uniform masks, one image, one thread: each step is timed separately,
+              in the order of the network, so that its inputs are in the caches where the step before has left them
+    kernel    a 1x1 convolution whose inputs fit the L1 cache, repeated: with few outputs, and with so many that lists
+              and results stream through that cache; also the dense kernel on the same layer
 
-GFLOP/s count multiply-adds on real pixels, of the weights that are left; of all weights for the dense kernel. Lanes
-outside the picture do not count. Best of all rounds.
+GFLOP/s count the multiply-adds of non-zero weights (of all weights for the dense kernel) on pixels inside the image.
+Best of all rounds.
 """
 
 import argparse
@@ -24,18 +24,18 @@ import st3
 from engine import Row, sparse_network
 from st3.engine import plan
 from st3.engine.execution import Execution
-from st3.engine.planned import Operation
+from st3.engine.operation import Operation
 from st3.engine.program import Conv, Linear, Program, Step
 from st3.engine.tuning import Tuner, cache_file
 
 RESULTS = Path(__file__).parents[1] / "results" / "benchmarks" / "engine-layers.json"
 NETWORKS = (("resnet50", 0.8), ("resnet50", 0.95), ("mobilenet_v1", 0.8), ("mobilenet_v1", 0.95))
-# input channels, outputs, rows of 16 pixels, share of weights that are left
+# input channels, outputs, rows of 16 pixels, density
 LAYERS = ((64, 16, 7, 0.5), (64, 256, 7, 0.5), (64, 256, 7, 0.2), (64, 256, 7, 0.1), (112, 256, 4, 0.2))
 
 
 def kind_of(operation: Operation) -> str:
-    """Return what sort of step it is, in a few words."""
+    """Return the kind of an operation as text."""
     step, before = operation.step, operation.before
     if step is None:
         return "moves and borders"
@@ -62,13 +62,13 @@ def flops(operation: Operation, program: Program) -> int:
 
 
 def in_network(network: str, sparsity: float, rounds: int) -> dict[str, Any]:
-    """Time the steps of a network in turn and sum them up by kind."""
+    """Time the steps of a network in order and add them up by kind."""
     model, inputs = sparse_network(Row("bar", network, sparsity))
     program = st3.engine.compile(model, inputs, threads=1, tune=False).program
     tuner = Tuner(cache_file())
     execution = Execution(program, 1, tuner)
     tuner.save()
-    answer = execution.run(inputs)  # the last step writes there
+    output = execution.run(inputs)  # the last step writes to it
     compiled = [
         (op, steps) for op, steps in zip(execution.operations, execution.structures, strict=True) if steps
     ]
@@ -79,7 +79,7 @@ def in_network(network: str, sparsity: float, rounds: int) -> dict[str, Any]:
             begin = time.perf_counter()
             execution.pool.run(steps, count, execution.slots)
             best[number] = min(best[number], 1e3 * (time.perf_counter() - begin))
-    del answer
+    del output
     times: dict[str, float] = defaultdict(float)
     work: dict[str, int] = defaultdict(int)
     for (operation, _), milliseconds in zip(compiled, best, strict=True):
@@ -96,7 +96,7 @@ def in_network(network: str, sparsity: float, rounds: int) -> dict[str, Any]:
 
 
 def kernel_alone(inputs: int, outputs: int, rows: int, density: float, rounds: int) -> dict[str, Any]:
-    """Time the sparse and the dense kernel on one tile whose inputs stay in the first cache."""
+    """Time the sparse and the dense kernel on one tile whose inputs stay in the L1 cache."""
     torch.manual_seed(0)
     layer = nn.Conv2d(inputs, outputs, 1, bias=False).eval()
     with torch.no_grad():
@@ -107,15 +107,15 @@ def kernel_alone(inputs: int, outputs: int, rows: int, density: float, rounds: i
     execution.run(x)
     number = next(i for i, operation in enumerate(execution.operations) if operation.tune)
     whole = f"(1, 1, {inputs}, {outputs})"
-    ways = [each for each in execution.alternatives[number] if each.label.endswith(whole)]
-    made = [execution.steps(way.make(execution.binding())) for way in ways]
+    alternatives = [each for each in execution.alternatives[number] if each.label.endswith(whole)]
+    made = [execution.steps(each.make(execution.binding())) for each in alternatives]
     arrays = [(plan.Step * len(steps))(*steps) for steps in made]
     times = [execution.pool.time(array, len(array), execution.slots, rounds) for array in arrays]
     left = int((layer.weight != 0).sum())
     found: dict[str, Any] = {"row": f"kernel:{inputs}x{outputs}:{rows} vectors:{density:g}"}
-    for way, milliseconds in zip(ways, times, strict=True):
-        weights = left if way.kernel == "sparse" else inputs * outputs
-        found[f"{way.kernel} gflops"] = round(2 * weights * rows * 16 / milliseconds / 1e6, 1)
+    for each, milliseconds in zip(alternatives, times, strict=True):
+        weights = left if each.kernel == "sparse" else inputs * outputs
+        found[f"{each.kernel} gflops"] = round(2 * weights * rows * 16 / milliseconds / 1e6, 1)
     return found
 
 

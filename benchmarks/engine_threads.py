@@ -1,8 +1,8 @@
-"""Two threads against one: the engine, and ONNX Runtime beside it, in turns in one process.
+"""Compare two threads with one, in the engine and in ONNX Runtime, interleaved in one process.
 
-ResNet-50 and MobileNetV1 with 90 % zeros (uniform masks, fresh weights, 224x224), one picture and 16. Between
-two contestants there is a pause, so that threads of the one before fall asleep, and calls that do not count.
-benchmarks/processor.py says what two threads of this processor can gain at most.
+ResNet-50 and MobileNetV1 with 90 % zeros (uniform masks, untrained weights, 224x224), one image and 16. Before each
+timed call there is a pause, in which the threads of the previous engine go to sleep, and a warm-up.
+benchmarks/processor.py measures what two threads of this processor can gain at most.
 """
 
 import argparse
@@ -17,20 +17,20 @@ from timing import record
 import st3
 from engine import Row, sparse_network
 from st3.engine.compare import PAUSE, WARM_UP, time_call
-from st3.engine.rivals import Answer, missing, onnx_runtime, write_onnx
+from st3.engine.rivals import Run, missing_packages, onnx_runtime, write_onnx
 
 RESULTS = Path(__file__).parents[1] / "results" / "benchmarks" / "engine-threads.json"
 CASES = (("resnet50", 1), ("resnet50", 16), ("mobilenet_v1", 1), ("mobilenet_v1", 16))
 SPARSITY = 0.9
 
 
-def contestants(row: Row, folder: Path) -> dict[str, Answer]:
+def make_engines(row: Row, folder: Path) -> dict[str, Run]:
     model, inputs = sparse_network(row)
-    found: dict[str, Answer] = {}
+    found: dict[str, Run] = {}
     for threads in (1, 2):
         compiled = st3.engine.compile(model, inputs, threads=threads)
         found[f"engine {threads}"] = lambda compiled=compiled: [compiled(inputs)]  # type: ignore[misc]
-    if not missing("ONNX Runtime"):
+    if not missing_packages("ONNX Runtime"):
         path = write_onnx(model, [inputs], folder)
         for threads in (1, 2):
             found[f"ONNX Runtime {threads}"] = onnx_runtime(path, [inputs], threads)
@@ -39,11 +39,11 @@ def contestants(row: Row, folder: Path) -> dict[str, Answer]:
 
 def measure(network: str, batch: int, rounds: int) -> dict[str, Any]:
     with tempfile.TemporaryDirectory() as folder:
-        answers = contestants(Row("threads", network, SPARSITY, batch=batch), Path(folder))
-        taken: dict[str, list[float]] = {name: [] for name in answers}
+        engines = make_engines(Row("threads", network, SPARSITY, batch=batch), Path(folder))
+        taken: dict[str, list[float]] = {name: [] for name in engines}
         for _ in range(rounds):
-            for name, answer in answers.items():
-                taken[name].append(1e3 * time_call(answer))
+            for name, run in engines.items():
+                taken[name].append(1e3 * time_call(run))
     row: dict[str, Any] = {"row": f"{network}:{SPARSITY:g}:b{batch}", "rounds": rounds}
     for name in dict.fromkeys(name[:-2] for name in taken):
         one, two = taken[f"{name} 1"], taken[f"{name} 2"]
@@ -60,7 +60,10 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument(
-        "--rounds", type=int, default=20, help="timed calls of one picture; a third for 16 (default 20)"
+        "--rounds",
+        type=int,
+        default=20,
+        help="timed calls for one image; a third as many for 16 (default 20)",
     )
     parser.add_argument("--output", default=str(RESULTS))
     given = parser.parse_args()

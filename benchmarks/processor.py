@@ -1,13 +1,13 @@
-"""What the processor can do at most for the engine: one multiply-add per vector that is loaded.
+"""Measure the processor's limits for the engine: multiply-adds with one vector load each.
 
-    registers      multiply-adds of vectors that lie in registers
-    first cache    ... with one vector loaded for each, aligned, from 16 KB
+    registers      multiply-adds of vectors in registers, without loads
+    first cache    ... with one aligned load each, from 16 KB (L1)
     split lines    ... the same, each load across two cache lines
-    second cache   ... aligned, from 512 KB
-    third cache    ... aligned, from 16 MB
+    second cache   ... aligned, from 512 KB (L2)
+    third cache    ... aligned, from 16 MB (L3)
 
-on one thread, and on two at the same time: what two threads can gain on this machine. A small C program is compiled for
-this processor (cc must be there). The cases take turns; GFLOP/s, largest and median of the rounds.
+on one thread, and on two at the same time, which shows what a second thread can gain. Compiles a small C program for
+this processor (needs cc). The cases are interleaved; GFLOP/s, maximum and median of the rounds.
 """
 
 import argparse
@@ -29,12 +29,12 @@ SOURCE = r"""
 #endif
 #define LANES (BYTES / 4)
 typedef float vec __attribute__((vector_size(BYTES)));
-typedef float loose __attribute__((vector_size(BYTES), aligned(4)));
+typedef float unaligned __attribute__((vector_size(BYTES), aligned(4)));
 
 /* 12 sums hide the latency of the multiply-adds. */
 void registers(float* out, int64_t times) {
     vec sums[12], weight = (vec){0} + 0.999f;
-    for (int i = 0; i < 12; i++) sums[i] = (vec){0} + out[i];  /* else they would be one and the same */
+    for (int i = 0; i < 12; i++) sums[i] = (vec){0} + out[i];  /* different values, or the compiler would merge them */
     for (int64_t t = 0; t < times; t++)
         for (int i = 0; i < 12; i++) sums[i] = sums[i] * weight + weight;
     for (int i = 1; i < 12; i++) sums[0] += sums[i];
@@ -45,18 +45,18 @@ void loads(const float* in, int64_t vectors, float* out, int64_t times) {
     vec sums[12] = {0}, weight = (vec){0} + 0.999f;
     for (int64_t t = 0; t < times; t++)
         for (int64_t v = 0; v + 12 <= vectors; v += 12)
-            for (int i = 0; i < 12; i++) sums[i] += weight * (vec)*(const loose*)(in + (v + i) * LANES);
+            for (int i = 0; i < 12; i++) sums[i] += weight * (vec)*(const unaligned*)(in + (v + i) * LANES);
     for (int i = 1; i < 12; i++) sums[0] += sums[i];
     for (int i = 0; i < LANES; i++) out[i] = sums[0][i];
 }
 int64_t lanes(void) { return LANES; }
 """
 SIZES = {"first cache": 16 << 10, "split lines": 16 << 10, "second cache": 512 << 10, "third cache": 16 << 20}
-PRODUCTS = 3e8  # multiply-adds of numbers, in one timing
+PRODUCTS = 3e8  # scalar multiply-adds per timing
 
 
 class Work:
-    """One case on memory of its own, so that threads share nothing."""
+    """One case with its own memory, so that threads share nothing."""
 
     def __init__(self, library: ctypes.CDLL, case: str) -> None:
         self.library, self.lanes = library, library.lanes()
@@ -82,7 +82,7 @@ class Work:
         return 2.0 * self.lanes * (self.vectors or 12) * self.times
 
 
-def compiled(folder: Path) -> ctypes.CDLL:
+def compile_library(folder: Path) -> ctypes.CDLL:
     source, library = folder / "limits.c", folder / "limits.so"
     source.write_text(SOURCE)
     subprocess.run(
@@ -99,10 +99,10 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--rounds", type=int, default=15, help="timings of each case (default 15)")
-    parser.add_argument("--output", help="write the rows to this JSON file")
+    parser.add_argument("--output", help="JSON file for the rows")
     given = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder, ThreadPoolExecutor(2) as pool:
-        library = compiled(Path(folder))
+        library = compile_library(Path(folder))
         both = {case: [Work(library, case), Work(library, case)] for case in ("registers", *SIZES)}
         contestants = {}
         for case, pair in both.items():

@@ -1,8 +1,8 @@
-"""Masks with the zeros and the multiply-adds that the paper publishes for its trained networks.
+"""Random masks with the sparsity and the multiply-adds that the paper publishes for its trained networks.
 
-Trained networks are not at hand here. How their layers share the weights is drawn instead: a weight that is used at p
-pixels is kept with a probability proportional to p to some power, at most one. Power and factor follow from two
-published numbers, the sparsity and the multiply-adds; which weights of a layer stay is random.
+The trained networks are not available, so their densities per layer are modelled: a weight that is used at p pixels is
+kept with a probability proportional to a power of p, at most one. Power and factor follow from two published numbers,
+the sparsity and the multiply-adds. Which weights of a layer are kept is random.
 """
 
 import math
@@ -22,8 +22,8 @@ PUBLISHED = {
 }
 
 
-def kept(weights: Tensor, pixels: Tensor, density: float, power: float) -> Tensor:
-    """Return each layer's share of kept weights for a power: `density` on average."""
+def layer_densities(weights: Tensor, pixels: Tensor, density: float, power: float) -> Tensor:
+    """Return the density of each layer for a power; `density` is the overall one."""
     low, high = -80.0, 80.0
     for _ in range(200):
         middle = (low + high) / 2
@@ -33,7 +33,7 @@ def kept(weights: Tensor, pixels: Tensor, density: float, power: float) -> Tenso
 
 
 def densities(weights: list[int], macs: list[int], density: float, wanted: float) -> list[float]:
-    """Return shares of kept weights that leave `density` of all weights and `wanted` multiply-adds.
+    """Return the densities of the layers that leave `density` of all weights and `wanted` multiply-adds.
 
     >>> [round(share, 2) for share in densities([100, 100], [100, 1000], 0.5, 300)]
     [0.78, 0.22]
@@ -43,17 +43,17 @@ def densities(weights: list[int], macs: list[int], density: float, wanted: float
     low, high = -8.0, 8.0
     for _ in range(80):
         power = (low + high) / 2
-        shares = kept(sizes, pixels, density, power)
+        shares = layer_densities(sizes, pixels, density, power)
         low, high = (power, high) if (work * shares).sum() < wanted else (low, power)
     if not math.isclose(float((work * shares).sum()), wanted, rel_tol=1e-3):
-        raise ValueError(f"no sharing leaves {density:.2%} of the weights and {wanted:.3g} multiply-adds")
+        raise ValueError(f"no densities leave {density:.2%} of the weights and {wanted:.3g} multiply-adds")
     return [float(share) for share in shares]
 
 
 def published_mask(
     model: nn.Module, network: str, sparsity: float, method: str, picture: Tensor
 ) -> nn.Module:
-    """Zero weights of a fresh network as the paper's network of that method and sparsity has them; return it."""
+    """Zero weights of an untrained network as in the paper's network of that method and sparsity; return the model."""
     layers = find_layers(model, trained_only=False)
     counted = count_macs(model, picture)
     macs = [counted.of(layer.parameter) or 0 for layer in layers]
@@ -62,5 +62,5 @@ def published_mask(
     with torch.no_grad():
         for layer, share in zip(layers, shares, strict=True):
             layer.parameter.mul_(torch.rand_like(layer.parameter) < share)
-            layer.parameter.mul_(share**-0.5)  # the numbers inside the network keep their size
+            layer.parameter.mul_(share**-0.5)  # keeps the magnitude of activations
     return model

@@ -78,11 +78,11 @@ def sizes(files: list[str]) -> Iterator[dict[str, Any]]:
     for kind in ("uniform", "erk", "global"):
         for sparsity in SPARSITIES:
             yield row(f"ResNet-50, {kind}, {sparsity}", sparse_size(resnet50(kind, sparsity)))
-    for values in ("fp16", "bf16"):
+    for values in ("float16", "bfloat16"):
         yield row(f"ResNet-50, uniform, 0.9, {values}", sparse_size(resnet50("uniform", 0.9), values=values))
     for sparsity in (0.9, 0.98):
         with tempfile.TemporaryDirectory() as folder:
-            train(compose(sparse={"sparsity": sparsity}, dense_twin=False), folder)
+            train(compose(sparse={"sparsity": sparsity}, protocol="single"), folder)
             trained = read_weights(Path(folder) / "model.safetensors")[0]
             yield row(f"digits_cnn trained by st3, {sparsity}", sparse_size(trained))
     for given in files:

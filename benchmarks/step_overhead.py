@@ -83,8 +83,8 @@ def attach(
         st3.sparsify(model, optimizer, method=st3.methods.STR(init=-4.0))  # thresholds at work from the first step
         return
 
-    def rising(step: int) -> float:
-        return SPARSITY if step >= steps else 0.8 + 0.1 * step / steps
+    def rising(progress: float) -> float:
+        return (0.8 + (SPARSITY - 0.8) * progress) / SPARSITY
 
     st3.sparsify(
         model,

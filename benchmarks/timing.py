@@ -2,9 +2,7 @@
 
 import gc
 import json
-import os
 import statistics
-import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -14,6 +12,7 @@ import numpy as np
 import torch
 
 import st3
+from st3.atomic import write_text
 
 
 def take_turns(
@@ -60,7 +59,7 @@ def record(
     rows: list[dict[str, Any]],
     shown: list[dict[str, Any]] | None = None,
 ) -> None:
-    """Print the rows (or those `shown`) and, given a path, write them with their spec (beside, then renamed)."""
+    """Print the rows (or those `shown`) and, given a path, write them with their spec."""
     for row in rows if shown is None else shown:
         print(json.dumps(row))
     if path is None:
@@ -68,7 +67,4 @@ def record(
     text = json.dumps({"spec": spec, "environment": environment(), "rows": rows}, indent=1) + "\n"
     target = Path(path)
     target.parent.mkdir(parents=True, exist_ok=True)
-    handle, scratch = tempfile.mkstemp(dir=target.parent, suffix=".part")
-    with os.fdopen(handle, "w") as file:
-        file.write(text)
-    os.replace(scratch, target)
+    write_text(target, text)

@@ -1,9 +1,10 @@
-"""Write one page per registered method into docs/methods/, from its docstring and its settings.
+"""Write what the docs say about every registered method, allocation and ramp, from their docstrings and settings.
 
     python docs/method_pages.py
 
-The page is the docstring of the class or, if that is a single line, of its file; settings and their remarks are read
-from the class. A test fails while a page says something else than the program would write.
+One page per method in docs/methods/, and the tables of README.md and docs/methods.md, between the marks `generated` and
+`end`. A page is the docstring of the class or, if that is a single line, of its file. A test fails while a file says
+something else than this program would write.
 """
 
 import inspect
@@ -12,14 +13,13 @@ from dataclasses import MISSING, fields
 from pathlib import Path
 from textwrap import dedent, fill
 
-from st3.core.learned import LearnedMethod
-from st3.core.method import METHODS, GroupMethod, Method
+from st3.allocations import ALLOCATIONS
+from st3.core.budget.ramp import USUAL_TIMES
+from st3.methods import METHODS, Method
+from st3.ramps import RAMPS
 
-FOLDER = Path(__file__).parent / "methods"
-STATE = {
-    "raw": "the raw weight of every sparsified parameter `p`, `optimizer.state[p]['raw']`",
-    "active": "the mask of every sparsified parameter `p`, `optimizer.state[p]['active']`",
-}
+DOCS = Path(__file__).parent
+FOLDER = DOCS / "methods"
 
 
 def page(name: str) -> str:
@@ -30,7 +30,8 @@ def page(name: str) -> str:
     summary, _, rest = text.partition("\n\n")
     rest = rest or inspect.cleandoc(inspect.getmodule(kind).__doc__ or "")
     parts = [
-        f"<!-- written by docs/method_pages.py from the docstring: edit that -->\n\n# `{name}`: st3.{kind.__name__}",
+        "<!-- written by docs/method_pages.py from the docstring: edit that -->",
+        f"# `{name}`: st3.methods.{kind.__name__}",
         " ".join(summary.split()),
         _markdown(rest),
         f"## What it remembers\n\n{_state(method)}",
@@ -51,16 +52,9 @@ def _markdown(text: str) -> str:
 
 
 def _state(method: Method) -> str:
-    held = STATE.get(
-        method.keeps, f"`optimizer.state[p]['{method.keeps}']` for every sparsified parameter `p`"
+    text = (
+        f"In the optimizer's state, saved and loaded with it: {method.family.keeps}; besides, the step count."
     )
-    text = f"In the optimizer's state, saved and loaded with it: {held}; besides, the step count."
-    if isinstance(method, GroupMethod) and method.has_scale:
-        text += " The fixed factor of a weight lies beside its raw weight, under `'scale'`."
-    if isinstance(method, LearnedMethod):
-        text += (
-            f" The learned {method.learns} and its moments lie beside it, under keys that begin with `st3_`."
-        )
     return fill(text, 120)
 
 
@@ -81,13 +75,95 @@ def _remark(kind: type, field: str) -> str:
 def _usual(method: Method) -> str:
     if not method.has_target:
         return "None of either: the sparsity is found by training."
-    lines = [f"Usual: ramp `{method.usual_ramp}`, allocation `{method.usual_allocation}`."]
+    lines = [f"Usual: {_usual_ramp(method)}, allocation `{method.usual_allocation}`."]
+    if method.usual_times is not None:
+        lines.append("`st3 train` keeps these times, whatever the recipe's ramp says.")
     for kind, only in (("ramp", method.only_ramps), ("allocation", method.only_allocations)):
         if only:
             lines.append(f"No {kind} but {' and '.join(f'`{name}`' for name in only)} means anything to it.")
     if method.own_sparsity is not None:
         lines.append(f"The sparsity follows from the settings: {method.own_sparsity:g} with the defaults.")
     return fill(" ".join(lines), 120)
+
+
+def _usual_ramp(method: Method) -> str:
+    if method.own_ramp is not None:
+        return f"ramp `{method.usual_ramp}`, by the settings of the method"
+    if not getattr(RAMPS[method.usual_ramp], "takes_usual_times", False):
+        return f"ramp `{method.usual_ramp}`, from before the first step"
+    start, end = method.usual_times or USUAL_TIMES
+    return f"ramp `{method.usual_ramp}` from {start:g} to {end:g} of the run"
+
+
+def tables() -> dict[Path, dict[str, str]]:
+    """Return the generated tables of each file, by their names."""
+    return {
+        DOCS.parent / "README.md": {
+            "methods": _table(
+                ["method", "object", "what it does"],
+                [
+                    [f"`{name}`", f"`{_object('methods', METHODS[name])}`", _summary(METHODS[name])]
+                    for name in METHODS
+                ],
+            ),
+            "allocations": _table(
+                ["allocation", "object", "how sparsity is shared"],
+                [
+                    [
+                        f"`{name}`",
+                        f"`{_object('allocations', ALLOCATIONS[name])}`",
+                        _summary(ALLOCATIONS[name]),
+                    ]
+                    for name in ALLOCATIONS
+                ],
+            ),
+            "ramps": _table(
+                ["ramp", "object", "how sparsity rises"],
+                [
+                    [f"`{name}`", f"`{_object('ramps', RAMPS[name])}`", _summary(RAMPS[name])]
+                    for name in RAMPS
+                ],
+            ),
+        },
+        DOCS / "methods.md": {
+            "methods": _table(
+                ["page", "what it does", "sparsity over the run"],
+                [
+                    [f"[{name}](methods/{name}.md)", _summary(METHODS[name]), _course(METHODS[name]())]
+                    for name in METHODS
+                ],
+            ),
+        },
+    }
+
+
+def _table(head: list[str], rows: list[list[str]]) -> str:
+    return "\n".join("| " + " | ".join(row) + " |" for row in [head, ["---"] * len(head), *rows])
+
+
+def _summary(kind: object) -> str:
+    return inspect.cleandoc(kind.__doc__ or "").splitlines()[0]
+
+
+def _object(room: str, kind: object) -> str:
+    return f"st3.{room}.{getattr(kind, '__name__', kind)}()"
+
+
+def _course(method: Method) -> str:
+    if not method.has_target:
+        return "found by training"
+    return "constant" if method.usual_ramp == "constant" else f"ramp `{method.usual_ramp}`"
+
+
+def fill_tables(text: str, named: dict[str, str]) -> str:
+    """Return the text with its generated tables replaced."""
+    for name, table in named.items():
+        start, end = f"<!-- {name}: generated by docs/method_pages.py -->\n", "\n<!-- end -->"
+        before, mark, rest = text.partition(start)
+        if not mark or end not in rest:
+            raise ValueError(f"the marks of the table {name!r} are missing")
+        text = before + start + table + end + rest.partition(end)[2]
+    return text
 
 
 def _source(kind: type) -> str:
@@ -101,6 +177,8 @@ def main() -> None:
             old.unlink()
     for name in METHODS:
         (FOLDER / f"{name}.md").write_text(page(name), encoding="utf-8")
+    for path, named in tables().items():
+        path.write_text(fill_tables(path.read_text(encoding="utf-8"), named), encoding="utf-8")
 
 
 if __name__ == "__main__":

@@ -10,7 +10,11 @@ os.environ.setdefault(
     "ST3_TUNING", "off"
 )  # the engine's measurements under test are not for the user's cache
 
+import pytest
 from hypothesis import HealthCheck, settings
+
+# Not test files, but their asserts are the tests: show both sides when one fails.
+pytest.register_assert_rewrite("tests.data.contract", "tests.models.contract")
 
 # The first call of a torch function is slow and the machine may be busy: time is no reason to fail.
 settings.register_profile("default", deadline=None, suppress_health_check=[HealthCheck.too_slow])

@@ -12,16 +12,17 @@ HOUSE = Path(__file__).parents[1] / "src" / "st3"
 
 # Room -> the rooms it may import from (and itself). A room is a folder or a file right under st3.
 ARROWS: dict[str, str] = {
+    "atomic": "",
     "registry": "",
     "tables": "",
-    "measure": "tables",
+    "measure": "atomic tables",
     "models": "registry",
-    "data": "registry",
+    "data": "atomic registry",
     "core": "measure registry tables",
     "methods": "core registry",
-    "files": "core measure registry tables",
-    "engine": "core measure registry tables",
-    "training": "core measure methods files registry tables",
+    "files": "atomic core measure registry tables",
+    "engine": "atomic core measure registry tables",
+    "training": "atomic core measure methods files registry tables",
     "integrations": "core",
     "__init__": "core engine files methods measure",
 }

@@ -1,4 +1,4 @@
-"""Every method has its page, and the page is what its docstring says today."""
+"""Every method has its page, every plug-in its row, and both are what the docstrings say today."""
 
 import importlib.util
 import re
@@ -6,7 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from st3.core.method import METHODS
+import st3
+from st3.allocations import ALLOCATIONS
+from st3.methods import METHODS
+from st3.ramps import RAMPS
 
 ROOT = Path(__file__).parents[1]
 every_method = pytest.mark.parametrize("name", list(METHODS))
@@ -32,6 +35,29 @@ def test_no_page_is_left_of_a_method_that_is_gone():
     assert {path.stem for path in (ROOT / "docs" / "methods").glob("*.md")} == {*METHODS}
 
 
+def test_the_tables_are_what_the_program_writes(pages):
+    for path, tables in pages.tables().items():
+        text = path.read_text(encoding="utf-8")
+        assert pages.fill_tables(text, tables) == text, f"run: python docs/method_pages.py (for {path.name})"
+
+
+@pytest.mark.parametrize(
+    ("room", "registry"),
+    [(st3.methods, METHODS), (st3.allocations, ALLOCATIONS), (st3.ramps, RAMPS)],
+    ids=["methods", "allocations", "ramps"],
+)
+def test_everything_registered_is_public_in_its_room(room, registry):
+    for name in registry:
+        kind = registry[name]
+        assert getattr(room, kind.__name__) is kind
+        assert kind.__name__ in room.__all__
+
+
+def test_a_table_whose_marks_are_gone_is_noticed(pages):
+    with pytest.raises(ValueError, match="the marks of the table 'methods' are missing"):
+        pages.fill_tables("no marks", {"methods": "|"})
+
+
 @every_method
 def test_the_page_says_who_what_and_where_it_differs(name, pages):
     text = pages.page(name)
@@ -42,8 +68,3 @@ def test_the_page_says_who_what_and_where_it_differs(name, pages):
     assert "Different from" in text
     meanings = re.findall(r"(?m)^\| `\w+` \| .* \| (.*) \|$", text)
     assert all(meanings), "a setting without a remark"
-
-
-@every_method
-def test_the_overview_leads_to_the_page(name):
-    assert f"](methods/{name}.md)" in (ROOT / "docs" / "methods.md").read_text(encoding="utf-8")

@@ -4,7 +4,7 @@ import re
 from pathlib import Path
 
 import st3
-from st3.cli.given import Given, said
+from st3.cli.spec_options import SpecOptions, keep_given
 from st3.core.method import METHODS
 from st3.experiments.spec import compose
 
@@ -32,14 +32,14 @@ def test_the_commands_of_the_protocols_in_the_readme_mean_what_it_says():
     for name, words in rows.items():
         options = dict(re.findall(r"--(\w+) (\S+)", words))
         epochs = options.get("epochs")
-        given = Given(
+        given = SpecOptions(
             protocol=options.get("protocol"),
-            sparse=said(method=options.get("method")),
+            sparse=keep_given(method=options.get("method")),
             epochs=epochs and int(epochs),
         )
         found[name] = given.spec()
     assert found == {
-        "LRR": compose(cycles={}, sparse={"method": "gmp"}),
-        "LRR+ST-3": compose(cycles={}, sparse={"method": "st3"}),
+        "LRR": compose(protocol="lrr", sparse={"method": "gmp"}),
+        "LRR+ST-3": compose(protocol="lrr", sparse={"method": "st3"}),
         "ST-3 long": compose(epochs=4 * compose().recipe.epochs),
     }

@@ -29,7 +29,7 @@ def test_masks_have_the_published_zeros_and_multiply_adds():
         assert sum(share * size for share, size in zip(shares, weights, strict=True)) == pytest.approx(450)
         assert sum(share * work for share, work in zip(shares, macs, strict=True)) == pytest.approx(wanted)
         assert max(shares) <= 1
-    with pytest.raises(ValueError, match="no sharing leaves"):
+    with pytest.raises(ValueError, match="no densities leave"):
         masks.densities(weights, macs, 0.3, 131_000)
 
 

@@ -19,8 +19,8 @@ from typing import TYPE_CHECKING, Any
 
 from . import allocations, errors, methods, ramps
 from .core.batch_norm import reestimate_batch_norm
-from .core.layers.find import find_layers as layers
-from .core.layers.patterns import FIRST, LAST
+from .core.layers.find import layers
+from .core.layers.patterns import FIRST, LAST, USUAL
 from .core.report import report
 from .core.sparsifier import Sparsifier
 from .core.sparsify import keep_mask, sparsify
@@ -35,6 +35,7 @@ if TYPE_CHECKING:
 __all__ = [
     "FIRST",
     "LAST",
+    "USUAL",
     "Sparsifier",
     "allocations",
     "engine",

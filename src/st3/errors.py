@@ -1,11 +1,18 @@
 """What can go wrong, by name: every error and warning of the library."""
 
-from .core.errors import CheckpointError, LayerCollapseWarning, TargetMissedError, WeightsReplacedError
+from .core.errors import (
+    CheckpointError,
+    CoverageWarning,
+    LayerCollapseWarning,
+    TargetMissedError,
+    WeightsReplacedError,
+)
 from .files.loading import SparseFileError
 from .files.tracing import ExportError
 
 __all__ = [
     "CheckpointError",
+    "CoverageWarning",
     "ExportError",
     "LayerCollapseWarning",
     "SparseFileError",

@@ -10,10 +10,10 @@ import re
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Generic, TypeVar
 
-__all__ = ["Registry", "closest", "import_siblings", "unknown_name"]
+__all__ = ["Registry", "closest", "import_siblings", "suggest", "unknown_name"]
 
 T = TypeVar("T")
-LEAST = 0.5  # how alike two names must be, 0 to 1, for one to be suggested for the other
+MIN_LIKENESS = 0.5  # between 0 and 1; names less alike than this are not suggested
 
 
 class Registry(Generic[T]):
@@ -47,17 +47,14 @@ class Registry(Generic[T]):
         return file
 
     def hint(self, name: str, advice: str) -> None:
-        """Answer the unknown but likely `name` with `advice`."""
+        """Add `advice` to the error for `name`, which is not registered but likely to be tried."""
         self._hints[name] = advice
 
     def __getitem__(self, name: str) -> T:
         if name in self._things:
             return self._things[name]
-        advice = self._hints.get(name, "")
-        if not advice and (near := closest(name, self._things)):
-            advice = f"did you mean {near[0]!r}?"
-        known = ", ".join(self) or "none"
-        raise LookupError(f"unknown {self.kind} {name!r}{advice and '; ' + advice} (known: {known})")
+        advice = f"; {self._hints[name]}" if name in self._hints else suggest(name, self._things)
+        raise LookupError(f"unknown {self.kind} {name!r}{advice} (known: {', '.join(self) or 'none'})")
 
     def __iter__(self) -> Iterator[str]:
         return iter(sorted(self._things))
@@ -82,31 +79,46 @@ def import_siblings(package: str, path: Iterable[str], names: dict[str, Any]) ->
 
 def unknown_name(package: str, name: str, known: Iterable[str]) -> AttributeError:
     """Return the error for a name that a package does not have, with a suggestion."""
-    near = closest(name, known, most=1)
-    advice = f"; did you mean {near[0]!r}?" if near and not name.startswith("_") else ""
+    advice = "" if name.startswith("_") else suggest(name, known)
     return AttributeError(f"module {package!r} has no attribute {name!r}{advice}")
+
+
+def suggest(name: str, known: Iterable[str], spell: Callable[[str], str] = str) -> str:
+    """Return what an error message adds about the misspelt `name`; nothing if no known name looks like it.
+
+    `spell` turns the name that was found into what the user should type.
+
+    >>> suggest("rad", ["red", "green"])
+    "; did you mean 'red'?"
+    >>> suggest("rad", ["red", "green"], spell="colour.{}".format)
+    "; did you mean 'colour.red'?"
+    >>> suggest("xyz", ["red", "green"])
+    ''
+    """
+    near = closest(name, known, most=1)
+    return f"; did you mean {spell(near[0])!r}?" if near else ""
 
 
 def closest(name: str, known: Iterable[str], most: int = 3) -> list[str]:
     """Return up to `most` of the `known` names that look like `name`, best first.
 
-    Of names that look equally like it, those with a digit where it has one come first, then by the alphabet.
+    Ties go to names that have a digit where `name` has one, then to the first in the alphabet.
 
     >>> closest("st4", ["set", "st3", "str"])
     ['st3', 'set', 'str']
     """
-    wanted = _bare(name)
-    likeness = {other: _likeness(wanted, _bare(other)) for other in known}
-    near = [other for other in likeness if likeness[other][0] >= LEAST]
+    wanted = _simplify(name)
+    likeness = {other: _likeness(wanted, _simplify(other)) for other in known}
+    near = [other for other in likeness if likeness[other][0] >= MIN_LIKENESS]
     return sorted(near, key=lambda other: (-likeness[other][0], -likeness[other][1], other))[:most]
 
 
-def _bare(name: str) -> str:
+def _simplify(name: str) -> str:
     return name.lower().replace("-", "")
 
 
 def _likeness(one: str, other: str) -> tuple[float, float]:
-    """Return how alike two names are, 0 to 1, and the same with all digits taken for one."""
+    """Return how alike two names are, from 0 to 1, and how alike if all digits were the same."""
     alike = difflib.SequenceMatcher(None, other, one).ratio()
     one, other = (re.sub(r"\d", "0", text) for text in (one, other))
     return alike, difflib.SequenceMatcher(None, other, one).ratio()

@@ -1,4 +1,4 @@
-"""Plain text: tables with aligned columns, and sizes; no dependency."""
+"""Plain text: tables with aligned columns, and sizes in bytes."""
 
 from collections.abc import Sequence
 
@@ -27,7 +27,7 @@ def text_table(head: Sequence[str], rows: Sequence[Sequence[object]], *, left: S
 
 
 def size_text(count: int) -> str:
-    """Return so many bytes as text.
+    """Return a number of bytes as text.
 
     >>> size_text(999), size_text(98304), size_text(25_600_000)
     ('999 B', '98.3 kB', '25.6 MB')

@@ -1,4 +1,4 @@
-"""The command as tests call it, and one finished run that many of them look at."""
+"""The command as tests call it, and a finished run that many of them read."""
 
 from collections.abc import Callable
 from pathlib import Path
@@ -21,7 +21,7 @@ def st3(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Callable[..., Any]:
 
 @pytest.fixture(scope="session")
 def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder of a finished run with a dense twin; only to be read."""
+    """Return the folder of a finished run with a dense twin; tests must not change it."""
     folder = tmp_path_factory.mktemp("finished") / "run"
     answer = CliRunner().invoke(app, ["train", "--epochs", "2", "--run", str(folder), "--quiet"])
     assert answer.exit_code == 0, answer.output

@@ -8,7 +8,7 @@ from st3.core.budget.allocation import ALLOCATIONS
 from st3.core.method import METHODS
 from st3.core.budget.ramp import RAMPS
 from st3.data import DATASETS
-from st3.experiments.cycles import PROTOCOLS
+from st3.experiments.protocols import PROTOCOLS
 from st3.models import MODELS
 from st3.training.recipe import built_in_recipes
 
@@ -24,13 +24,13 @@ KINDS = {
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_it_lists_every_name_with_what_it_is(st3, kind):
+def test_it_lists_every_name_with_a_description(st3, kind):
     found = json.loads(st3("list", kind, "--json").stdout)
     assert list(found) == KINDS[kind]
     assert [name for name, line in found.items() if not line or "\n" in line] == []
 
 
-def test_without_a_kind_it_lists_all(st3):
+def test_without_a_kind_it_lists_everything(st3):
     shown = st3("list").stdout
     assert [name for names in KINDS.values() for name in names if f"{name} " not in shown] == []
     assert list(json.loads(st3("list", "--json").stdout)) == list(KINDS)

@@ -1,4 +1,4 @@
-"""`st3 eval`: the accuracy of a file, measured again."""
+"""`st3 eval`: measure the accuracy of a model from its file."""
 
 import json
 
@@ -13,7 +13,7 @@ def summary(finished):
     return json.loads((finished / "summary.json").read_text())
 
 
-def test_it_measures_what_the_run_has_measured(st3, finished):
+def test_it_measures_the_same_as_the_run(st3, finished):
     for split in ("test", "validation"):
         found = json.loads(st3("eval", finished, "--split", split, "--json").stdout)
         assert found["accuracy"] == summary(finished)[split]["accuracy"]
@@ -33,7 +33,7 @@ def test_the_file_alone_is_enough(st3, finished):
     ]
 
 
-def test_a_file_that_says_nothing_needs_model_and_data(st3, finished, tmp_path):
+def test_a_file_without_metadata_needs_model_and_data(st3, finished, tmp_path):
     write_weights(tmp_path / "plain.safetensors", read_weights(finished / "model.safetensors")[0], {})
     answer = st3("eval", "plain.safetensors")
     assert answer.exit_code == 1
@@ -49,16 +49,16 @@ def test_a_file_that_says_nothing_needs_model_and_data(st3, finished, tmp_path):
 def test_weights_of_another_network_are_refused(st3, finished):
     answer = st3("eval", finished, "--model", "resnet20")
     assert answer.exit_code == 1
-    assert "are not those of model 'resnet20': " in answer.stderr
+    assert "do not fit model 'resnet20': " in answer.stderr
     assert len(answer.stderr.splitlines()) == 1
 
 
-def test_a_run_that_is_not_finished_is_refused(st3, finished, tmp_path):
+def test_an_unfinished_run_is_refused(st3, finished, tmp_path):
     (tmp_path / "half").mkdir()
     (tmp_path / "half" / "spec.json").write_text((finished / "spec.json").read_text())
     answer = st3("eval", "half")
     assert answer.stderr == (
-        "error: the run in half is not finished: it has no model.safetensors yet; go on with it: "
+        "error: the run in half is not finished: it has no model.safetensors yet; continue it: "
         "st3 train --run half --resume\n"
     )
 
@@ -68,30 +68,30 @@ def test_an_unknown_split_is_refused(st3, finished):
     assert answer.stderr == "error: --split: must be one of test, validation, train, got 'tset'\n"
 
 
-def test_what_is_not_there_is_named(st3):
+def test_a_missing_file_is_named(st3):
     assert st3("eval", "nothing.safetensors").stderr == "error: there is no file or run nothing.safetensors\n"
 
 
-def test_a_saved_state_dict_will_do(st3, finished, tmp_path):
+def test_a_saved_state_dict_is_accepted(st3, finished, tmp_path):
     torch.save(read_weights(finished / "model.safetensors")[0], tmp_path / "weights.pt")
     answer = st3("eval", "weights.pt", "--model", "digits_cnn", "--data", "digits", "--json")
     assert json.loads(answer.stdout)["accuracy"] == summary(finished)["test"]["accuracy"]
 
 
-def test_a_device_of_another_kind_is_refused(st3, finished):
+def test_an_unknown_device_is_refused(st3, finished):
     answer = st3("eval", finished, "--device", "meta")
     assert answer.stderr == "error: unknown device 'meta'; try auto, cpu, cuda or cuda:1\n"
 
 
-def test_the_options_of_the_data_are_those_of_the_run(st3, tmp_path, monkeypatch):
+def test_the_data_have_the_options_of_the_run(st3, tmp_path, monkeypatch):
     seen = []
     make = DATASETS["digits"]
 
-    def watched(directory=None, *, download=False, augment=True):
+    def watched(*, augment=True):
         seen.append(augment)
-        return make(directory, download=download, augment=augment)
+        return make(augment=augment)
 
-    monkeypatch.setitem(DATASETS._things, "digits", watched)
+    monkeypatch.setitem(DATASETS._things, "digits", note_and_make)
     words = ("--epochs", 1, "--no-dense-twin", "--set", "data.options.augment=false", "--run", "a", "--quiet")
     assert st3("train", *words).exit_code == 0
     for path in ("a", "a/model.safetensors"):
@@ -112,5 +112,5 @@ def test_data_with_other_classes_are_refused(st3, finished, tmp_path, classes, d
     about["data"]["classes"] = classes
     write_weights(tmp_path / "m.safetensors", weights, about)
     answer = st3("eval", "m.safetensors")
-    told = f"error: m.safetensors: the model was trained for {difference}\n"
-    assert (answer.exit_code, answer.stderr) == (1, told)
+    message = f"error: m.safetensors: the model was trained for {difference}\n"
+    assert (answer.exit_code, answer.stderr) == (1, message)

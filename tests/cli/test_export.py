@@ -1,4 +1,4 @@
-"""`st3 export`: a trained model in other forms."""
+"""`st3 export`: a trained model in other formats."""
 
 import json
 import shutil
@@ -19,14 +19,14 @@ def run(finished, tmp_path):
     return folder
 
 
-def test_a_sparse_file_is_written_beside_the_model_and_its_sizes_are_shown(st3, run):
+def test_a_sparse_file_is_written_beside_the_model_and_its_size_is_shown(st3, run):
     (run / "model.sparse.safetensors").unlink()
     answer = st3("export", run)
     assert answer.exit_code == 0, answer.output
     lines = answer.stdout.splitlines()
     assert lines[0] == str(run / "model.sparse.safetensors")
     assert [line.split("  ")[0] for line in lines[3:7]] == [
-        "all numbers, stored densely", "this file", "... of it positions", "bound: values and entropy of positions",
+        "all numbers, stored densely", "this file", "of which positions", "bound: values and entropy of positions",
     ]  # fmt: skip
     assert "times smaller than all numbers" in lines[-1]
     plain = read_weights(run / "model.safetensors")[0]
@@ -35,7 +35,7 @@ def test_a_sparse_file_is_written_beside_the_model_and_its_sizes_are_shown(st3, 
     assert all(torch.equal(found[name], plain[name]) for name in plain)
 
 
-def test_training_writes_the_sparse_file_of_sparse_runs_only(finished):
+def test_training_writes_a_sparse_file_for_sparse_runs_only(finished):
     assert (finished / "model.sparse.safetensors").is_file()
     assert not (finished / "dense" / "model.sparse.safetensors").exists()
     plain = read_weights(finished / "model.safetensors")
@@ -45,18 +45,24 @@ def test_training_writes_the_sparse_file_of_sparse_runs_only(finished):
     assert all(torch.equal(tensor, plain[0][name]) for name, tensor in model.state_dict().items())
 
 
-def test_eval_reads_a_sparse_file_and_one_of_16_bits(st3, run):
-    assert st3("export", run, "--values", "fp16", "--output", "half.safetensors").exit_code == 0
-    whole, sparse, half = (
+def test_rounded_values_get_their_own_file_and_eval_reads_all_files(st3, run):
+    lossless = run / "model.sparse.safetensors"
+    content = lossless.read_bytes()
+    for values in ("float16", "bfloat16"):
+        answer = st3("export", run, "--values", values)
+        assert answer.stdout.startswith(f"{run / 'model'}.{values}.sparse.safetensors\n")
+    assert lossless.read_bytes() == content
+    plain, sparse, rounded = (
         json.loads(st3("eval", path, "--json").stdout)
-        for path in (run, run / "model.sparse.safetensors", "half.safetensors")
+        for path in (run, lossless, run / "model.float16.sparse.safetensors")
     )
-    assert whole["loss"] == sparse["loss"]
-    assert half["loss"] == pytest.approx(whole["loss"], abs=1e-3)
-    assert whole["sparsity"] == sparse["sparsity"] == half["sparsity"]
+    assert plain["loss"] == sparse["loss"]
+    assert rounded["loss"] != plain["loss"]
+    assert rounded["loss"] == pytest.approx(plain["loss"], abs=1e-3)
+    assert plain["sparsity"] == sparse["sparsity"] == rounded["sparsity"]
 
 
-def test_a_dense_model_gains_nothing_and_it_says_so(st3, run):
+def test_a_dense_model_gains_nothing_and_the_output_says_so(st3, run):
     answer = st3("export", run / "dense", "--to", "sparse")
     assert answer.stdout.splitlines()[-1].startswith("No gain: ")
 
@@ -66,7 +72,7 @@ def test_onnx_and_pt2_are_written_and_no_gain_is_claimed(st3, run):
         answer = st3("export", run, "--to", form)
         assert answer.exit_code == 0, answer.output
         assert answer.stdout.startswith(f"{run / 'model'}.{form}\n")
-        assert "answers as the model does" in answer.stdout
+        assert "gives the model's answers" in answer.stdout
         assert answer.stdout.splitlines()[-1].startswith("No gain from zeros: ")
         assert answer.stderr == ""
     session = onnxruntime.InferenceSession(run / "model.onnx", providers=["CPUExecutionProvider"])
@@ -78,20 +84,20 @@ def test_onnx_and_pt2_are_written_and_no_gain_is_claimed(st3, run):
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("words", "message"),
     [
         (["--to", "tflite"], "export: --to must be one of sparse, onnx, pt2, got 'tflite'"),
-        (["--values", "fp8"], "export: --values must be one of same, fp16, bf16, got 'fp8'"),
-        (["--to", "onnx", "--values", "fp16"], "export: --values fp16 is for --to sparse alone"),
+        (["--values", "fp8"], "export: --values must be one of same, float16, bfloat16, got 'fp8'"),
+        (["--to", "onnx", "--values", "float16"], "export: --values float16 goes with --to sparse only"),
         (["--output", "nowhere/m"], "--output: there is no folder nowhere"),
     ],
 )
-def test_what_cannot_be_is_refused(st3, finished, words, said):
+def test_bad_options_are_refused(st3, finished, words, message):
     answer = st3("export", finished, *words)
-    assert (answer.exit_code, answer.stderr) == (1, f"error: {said}\n")
+    assert (answer.exit_code, answer.stderr) == (1, f"error: {message}\n")
 
 
-def test_all_commands_name_the_same_size_of_the_sparse_file(st3, run):
+def test_all_commands_agree_on_the_size_of_the_sparse_file(st3, run):
     def size(answer):
         return next(line.split()[-2:] for line in answer.stdout.splitlines() if "as a sparse file" in line)
 
@@ -100,34 +106,34 @@ def test_all_commands_name_the_same_size_of_the_sparse_file(st3, run):
     assert size(st3("info", run)) == size(st3("export", run, "--to", "onnx")) == written.split()[2:4]
 
 
-def test_pictures_beyond_memory_are_told_in_one_sentence(st3, run):
+def test_pictures_too_large_for_memory_are_refused_in_one_sentence(st3, run):
     answer = st3("export", run, "--to", "onnx", "--input", f"1x{10**7}x{10**7}")
     assert answer.exit_code == 1
     assert answer.stderr.startswith("error: --input: pictures of 1x10000000x10000000 cannot be made: ")
     assert answer.stderr.count("\n") == 1
 
 
-def test_the_file_that_is_read_is_not_replaced(st3, run):
+def test_the_model_to_export_is_not_overwritten(st3, run):
     answer = st3("export", run, "--output", run / "model.safetensors")
-    told = f"error: --output: {run / 'model.safetensors'} is the file that is read: give another name\n"
-    assert (answer.exit_code, answer.stderr) == (1, told)
+    message = f"error: --output: {run / 'model.safetensors'} is the model to export: give another file name\n"
+    assert (answer.exit_code, answer.stderr) == (1, message)
 
 
-def test_a_state_dict_becomes_a_sparse_file_and_for_onnx_must_be_named(st3, tmp_path):
+def test_a_state_dict_becomes_a_sparse_file_but_needs_a_model_name_to_become_a_program(st3, tmp_path):
     weights = MODELS["digits_cnn"]().state_dict()
     weights["conv2.weight"].zero_()
     torch.save(weights, tmp_path / "w.pt")
     assert st3("export", "w.pt").stdout.startswith("w.sparse.safetensors\n")
     answer = st3("export", "w.pt", "--to", "pt2")
     assert answer.stderr == (
-        "error: w.pt:\n  it does not say which model it is: add --model NAME\n"
-        "  it does not say what its pictures look like: add --input 3x32x32\n"
+        "error: w.pt:\n  it does not name its model: add --model NAME\n"
+        "  it does not give the shape of its pictures: add --input 3x32x32\n"
     )
     named = ["--model", "digits_cnn", "--input", "1x8x8"]
     assert st3("export", "w.sparse.safetensors", "--to", "pt2", *named).stdout.startswith("w.pt2\n")
 
 
-def test_a_damaged_sparse_file_is_told_in_one_sentence(st3, run):
+def test_a_damaged_sparse_file_is_refused_in_one_sentence(st3, run):
     file = run / "model.sparse.safetensors"
     content = bytearray(file.read_bytes())
     content[-5] ^= 1

@@ -1,4 +1,4 @@
-"""Errors without a traceback, unless nobody expected them; warnings as one line."""
+"""Expected errors without a traceback, others with it; warnings as one line."""
 
 import errno
 import re
@@ -20,16 +20,16 @@ from st3.experiments.run import ProcessLostError
 from st3.files.weights import WeightsError
 from st3.models import MODELS
 from st3.training.checkpoint import CheckpointFolder
-from st3.training.figures import DivergedError
+from st3.training.metrics import DivergedError
 from st3.training.sections import SettingsError
 
 
 @pytest.fixture
 def call(monkeypatch):
-    """Run a function as a command of an app like ours."""
+    """Return a function that runs another one as a command of an app like ours."""
     monkeypatch.delenv("ST3_DEBUG", raising=False)
 
-    def called(function, *words):
+    def call_as_command(function, *words):
         app = typer.Typer(cls=_Group, pretty_exceptions_enable=False)
         app.callback()(lambda: None)
 
@@ -39,7 +39,7 @@ def call(monkeypatch):
 
         return CliRunner().invoke(app, ["do", *words])
 
-    return called
+    return call_as_command
 
 
 def raising(error):
@@ -53,21 +53,21 @@ def raising(error):
     "kind",
     [TargetMissedError, DataError, ResultsError, ProcessLostError, WeightsError, DivergedError],
 )
-def test_an_expected_error_is_one_line(call, kind):
+def test_an_expected_error_is_printed_in_one_line(call, kind):
     answer = call(raising(kind("this is wrong")))
     assert (answer.exit_code, answer.stderr, answer.stdout) == (1, "error: this is wrong\n", "")
 
 
-def test_every_fault_of_settings_has_its_line(call):
+def test_every_fault_in_settings_has_its_line(call):
     answer = call(raising(SettingsError("the spec has faults", ["a is wrong", "b: c; d"])))
     assert answer.stderr == "error: the spec has faults:\n  a is wrong\n  b: c; d\n"
 
 
-def test_a_single_fault_stays_on_the_line(call):
+def test_a_single_fault_stays_on_the_first_line(call):
     assert call(raising(SettingsError("--set", ["x is not"]))).stderr == "error: --set: x is not\n"
 
 
-def test_what_the_core_refuses_is_explained(call):
+def test_errors_of_the_core_are_explained(call):
     answer = call(lambda: MODELS["resnet2"])
     assert answer.stderr.startswith("error: unknown model 'resnet2'; did you mean 'resnet20'?")
     answer = call(lambda: CheckpointFolder(Path("a"), keep=0))
@@ -91,7 +91,7 @@ def test_a_name_that_is_taken_is_explained(st3, finished, tmp_path, name):
 @pytest.mark.parametrize(
     "error", [ValueError("raised elsewhere"), KeyError("a mistake"), ZeroDivisionError()], ids=repr
 )
-def test_an_error_that_nobody_expected_keeps_its_traceback(call, error):
+def test_an_unexpected_error_keeps_its_traceback(call, error):
     answer = call(raising(error))
     assert answer.exception is error
     assert answer.stderr == ""
@@ -104,14 +104,14 @@ def test_debug_shows_the_traceback_of_an_expected_error(call, monkeypatch):
     assert call(raising(error)).exception is error
 
 
-def test_another_process_only_says_what_the_first_cannot_know(call, monkeypatch):
+def test_another_process_prints_only_errors_that_the_first_may_not_have(call, monkeypatch):
     monkeypatch.setenv("RANK", "1")
     monkeypatch.setattr(st3.cli.faults, "PAUSE", 0.0)
     assert call(raising(SettingsError("spec", ["is wrong"]))).stderr == ""
     assert call(raising(DataError("no pictures here"))).stderr == "error in process 1: no pictures here\n"
 
 
-def test_our_warnings_are_one_line(call):
+def test_our_warnings_are_printed_in_one_line(call):
     def warn():
         warnings.simplefilter("always")
         warnings.warn("layer 'fc' has no active weight left", LayerCollapseWarning, stacklevel=1)

@@ -1,4 +1,4 @@
-"""`st3 info`: what is in a model."""
+"""`st3 info`: inspect a model."""
 
 import json
 
@@ -74,7 +74,7 @@ def test_without_a_model_the_zeros_of_each_tensor_are_counted(st3, tmp_path):
 
 
 @pytest.mark.parametrize("classes", [10, 7])
-def test_a_state_dict_with_its_network_has_macs(st3, tmp_path, classes):
+def test_for_a_state_dict_with_its_network_macs_are_counted(st3, tmp_path, classes):
     torch.save(MODELS["digits_cnn"](classes=classes).state_dict(), tmp_path / "w.pt")
     found = json.loads(st3("info", "w.pt", "--model", "digits_cnn", "--input", "1x8x8", "--json").stdout)
     assert found["report"]["dense_macs"] == 829_920 - 480 + 48 * classes
@@ -96,36 +96,39 @@ def test_a_pickle_that_would_run_code_is_refused(st3, tmp_path):
     assert len(answer.stderr.splitlines()) == 1
 
 
-def test_a_file_of_something_else_is_refused(st3, tmp_path):
+def test_a_file_without_weights_is_refused(st3, tmp_path):
     (tmp_path / "notes.txt").write_text("no weights")
     assert "notes.txt is neither a safetensors file nor" in st3("info", "notes.txt").stderr
     torch.save({"epoch": 3}, tmp_path / "c.pt")
     assert (
-        st3("info", "c.pt").stderr == "error: c.pt holds a dict, but no state_dict: a name for every tensor\n"
+        st3("info", "c.pt").stderr
+        == "error: c.pt holds a dict that is not a state_dict: a name for every tensor\n"
     )
     (tmp_path / "bad.safetensors").write_bytes(b"\0" * 40)
-    assert "bad.safetensors is no safetensors file, or a damaged one" in st3("info", "bad.safetensors").stderr
+    assert (
+        "bad.safetensors is not a safetensors file, or it is damaged" in st3("info", "bad.safetensors").stderr
+    )
 
 
 @pytest.mark.parametrize("shape", ["32", "3x32", "3x32x0", "axbxc"])
-def test_a_shape_must_be_one(st3, finished, shape):
+def test_a_malformed_shape_is_refused(st3, finished, shape):
     answer = st3("info", finished, "--input", shape)
     assert answer.exit_code == 2
     assert f"'{shape}' is not channels x height x width, such as 3x32x32" in answer.stderr
 
 
-def test_tensors_are_told_by_name_and_nothing_is_changed(st3, finished):
+def test_the_file_is_not_changed(st3, finished):
     before = read_weights(finished / "model.safetensors")[0]
     st3("info", finished)
     after = read_weights(finished / "model.safetensors")[0]
     assert all(torch.equal(before[name], after[name]) for name in before)
 
 
-def test_another_input_must_agree_with_what_the_run_knows(st3, finished):
+def test_another_input_must_have_the_channels_of_the_run(st3, finished):
     file = finished / "model.safetensors"
     answer = st3("info", finished, "--input", "3x32x32")
-    told = f"error: --input: 3x32x32 has 3 channels, but the model in {file} takes pictures of 1\n"
-    assert (answer.exit_code, answer.stderr) == (1, told)
+    message = f"error: --input: 3x32x32 has 3 channels, but the model in {file} takes pictures of 1\n"
+    assert (answer.exit_code, answer.stderr) == (1, message)
     macs = [
         json.loads(st3("info", finished, "--input", shape, "--json").stdout)["report"]["dense_macs"]
         for shape in ("1x8x8", "1x16x16")
@@ -133,7 +136,7 @@ def test_another_input_must_agree_with_what_the_run_knows(st3, finished):
     assert macs[1] > 3 * macs[0]
 
 
-def test_an_input_that_the_network_cannot_take_is_refused(st3, tmp_path):
+def test_an_input_too_small_for_the_network_is_refused(st3, tmp_path):
     torch.save(MODELS["vgg11"]().state_dict(), tmp_path / "w.pt")
     answer = st3("info", "w.pt", "--model", "vgg11", "--input", "3x2x2")
     assert answer.exit_code == 1
@@ -143,31 +146,31 @@ def test_an_input_that_the_network_cannot_take_is_refused(st3, tmp_path):
 
 @pytest.mark.filterwarnings("default")
 @pytest.mark.parametrize(
-    ("metadata", "strange"),
+    ("metadata", "faults"),
     [
         ("1.0", "a str instead of a table"),
         ([1], "a list instead of a table"),
         ({"model": {"arguments": {}}}, "model has no name"),
         ({"model": "resnet20", "data": {"name": 3}}, "model has no name; data has no name"),
-        ({"model": {"name": "resnet20", "arguments": 3}}, "model has arguments that are no table"),
+        ({"model": {"name": "resnet20", "arguments": 3}}, "model has arguments that are not a table"),
         (
             {"data": {"name": "digits", "shape": [8, 8]}},
             "data has a shape that is not channels, height, width",
         ),
-        ({"data": {"name": "digits", "classes": 10}}, "data has classes that are no list of names"),
-        ({"layers": {"a": 1}}, "layers is no list of names"),
+        ({"data": {"name": "digits", "classes": 10}}, "data has classes that are not a list of names"),
+        ({"layers": {"a": 1}}, "layers is not a list of names"),
     ],
 )
-def test_metadata_that_st3_does_not_write_are_left_aside(st3, tmp_path, metadata, strange):
+def test_metadata_that_cannot_come_from_st3_are_ignored(st3, tmp_path, metadata, faults):
     write_weights(tmp_path / "w.safetensors", {"a": torch.ones(2)}, metadata)
     answer = st3("info", "w.safetensors")
     assert answer.exit_code == 0
-    assert answer.stdout.startswith("w.safetensors: a model that it does not name\n")
-    said = f"the metadata in w.safetensors are not what st3 writes ({strange}): these are left aside"
-    assert answer.stderr == f"warning: {said}\n"
+    assert answer.stdout.startswith("w.safetensors: unknown network\n")
+    message = f"some of the metadata in w.safetensors cannot come from st3 and are ignored: {faults}"
+    assert answer.stderr == f"warning: {message}\n"
 
 
-def test_metadata_may_say_less(st3, tmp_path):
+def test_metadata_may_be_incomplete(st3, tmp_path):
     weights = MODELS["digits_cnn"]().state_dict()
     write_weights(tmp_path / "w.safetensors", weights, {"model": {"name": "digits_cnn"}, "layers": None})
     answer = st3("info", "w.safetensors", "--input", "1x8x8")
@@ -185,7 +188,7 @@ def test_zeros_are_counted_in_tensors_of_any_layout_and_type(st3, tmp_path):
     assert [row["zeros"] for row in json.loads(answer.stdout)["tensors"]] == [2, 2, 2]
 
 
-def test_what_torch_says_of_a_pickle_is_passed_on_without_its_advice(st3, tmp_path):
+def test_torchs_reason_for_refusing_a_pickle_is_quoted_without_its_advice(st3, tmp_path):
     torch.save(nn.Linear(2, 2), tmp_path / "module.pt")
     assert st3("info", "module.pt").stderr == (
         "error: module.pt is neither a safetensors file nor a state_dict saved by torch, or it is damaged "
@@ -195,10 +198,10 @@ def test_what_torch_says_of_a_pickle_is_passed_on_without_its_advice(st3, tmp_pa
     assert st3("info", "notes.txt").stderr.endswith("or it is damaged (Unsupported operand 110)\n")
 
 
-def test_weights_of_another_network_are_told_in_a_few_names(st3, finished):
+def test_for_weights_of_another_network_a_few_names_are_listed(st3, finished):
     assert st3("info", finished, "--model", "resnet20").stderr.partition("'resnet20': ")[2] == (
         "missing: layer1.0.conv1.weight, layer1.0.bn1.weight, layer1.0.bn1.bias and 117 more; "
-        "not of the model: bn2.bias, bn2.num_batches_tracked, bn2.running_mean and 9 more; "
-        "of another shape: conv1.weight (32x1x3x3, not 16x1x3x3), bn1.weight (32, not 16), bn1.bias (32, not 16) "
+        "unexpected: bn2.bias, bn2.num_batches_tracked, bn2.running_mean and 9 more; "
+        "wrong shape: conv1.weight (32x1x3x3, not 16x1x3x3), bn1.weight (32, not 16), bn1.bias (32, not 16) "
         "and 3 more\n"
     )

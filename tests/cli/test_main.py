@@ -1,4 +1,4 @@
-"""The command as a process: how it starts, and what it says if a package is missing."""
+"""The command as a process: how it starts, and its message if a package is missing."""
 
 import subprocess
 import sys
@@ -12,7 +12,7 @@ def run(*words: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run([sys.executable, *words], capture_output=True, text=True, timeout=120)
 
 
-def test_it_is_a_module_too():
+def test_it_runs_as_a_module():
     found = run("-m", "st3", "--version")
     assert (found.returncode, found.stdout) == (0, f"st3 {st3.__version__}\n")
 

@@ -1,4 +1,4 @@
-"""Networks of the user's own: what can go wrong with them is said in a sentence, before the first batch."""
+"""The user's own networks: whatever is wrong with one is reported in a sentence, before the first batch."""
 
 import sys
 
@@ -33,8 +33,8 @@ number = 3
 
 
 @pytest.fixture
-def told(st3, tmp_path, monkeypatch):
-    """Return what a run with that model says as its error."""
+def error_of(st3, tmp_path, monkeypatch):
+    """Return a function that trains a model and returns the error message."""
     (tmp_path / "my_own_nets.py").write_text(MODULE)
     (tmp_path / "fails_inside.py").write_text("import torch\ntorch.nothing_of_that_name\n")
     (tmp_path / "lacks_another.py").write_text("import nowhere_to_be_found\n")
@@ -55,21 +55,21 @@ def told(st3, tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("name", [":", ":b", "a:", ".a:b", "a..b:c"])
-def test_the_name_must_be_of_module_and_function(told, name):
+def test_the_name_must_have_a_module_and_a_function(error_of, name):
     form = "is not of the form package.module:function, such as my_networks:tiny"
-    assert told(name) == f"the spec has faults: model {name!r} {form}\n"
+    assert error_of(name) == f"the spec has faults: model {name!r} {form}\n"
 
 
 @pytest.mark.parametrize(
-    ("name", "said"),
+    ("name", "message"),
     [
         ("builtins:dict", "'builtins:dict' returned a dict, not an nn.Module"),
-        ("my_own_nets:number", "'my_own_nets:number' is a int, not a function that makes a network"),
+        ("my_own_nets:number", "'my_own_nets:number' is of type int, not a function that builds a network"),
         ("my_own_nets:none", "'my_own_nets:none': module 'my_own_nets' has no 'none'"),
         ("my_other_nets:f", "'my_other_nets:f': no module 'my_other_nets' here or on Python's path"),
         ("my_own_nets:wide", "'my_own_nets:wide' needs 'width': --set model.arguments.width=..."),
         ("my_own_nets:broken", "'my_own_nets:broken' cannot be built; it raised ValueError: no such depth"),
-        ("my_own_nets:untrained", "'my_own_nets:untrained' has no parameters that can be trained"),
+        ("my_own_nets:untrained", "'my_own_nets:untrained' has no trainable parameters"),
         (
             "fails_inside:f",
             "'fails_inside:f': its module cannot be imported: AttributeError: "
@@ -82,32 +82,32 @@ def test_the_name_must_be_of_module_and_function(told, name):
         ),
         (
             "my_own_nets:seven",
-            "'my_own_nets:seven' answers 2 pictures with (2, 7), but 'digits' has 10 classes: (2, 10); "
-            "it took no 'classes' or 'num_classes': give the function such an argument, or say "
-            "--set model.arguments.NAME=10 if it has another name for it",
+            "'my_own_nets:seven' returns (2, 7) for 2 pictures, but 'digits' has 10 classes: (2, 10); "
+            "it has no argument 'classes' or 'num_classes': add one, or give "
+            "--set model.arguments.NAME=10 if it is called otherwise",
         ),
     ],
 )
-def test_it_is_one_sentence(told, name, said):
-    answer = told(name)
-    assert answer.startswith(f"model: {said}")
+def test_the_error_is_one_sentence(error_of, name, message):
+    answer = error_of(name)
+    assert answer.startswith(f"model: {message}")
     assert answer.count("\n") == 1
 
 
-def test_a_failing_import_inside_the_module_is_not_taken_for_a_missing_function(told):
-    assert told("from_another:f").startswith(
+def test_a_failing_import_inside_the_module_is_not_reported_as_a_missing_function(error_of):
+    assert error_of("from_another:f").startswith(
         "model: 'from_another:f': its module cannot be imported: ImportError: cannot import name 'nothing'"
     )
 
 
-def test_other_names_for_classes_and_channels_are_known(told):
-    assert told("my_own_nets:others") == ""
+def test_other_names_for_classes_and_channels_are_known(error_of):
+    assert error_of("my_own_nets:others") == ""
 
 
-def test_an_argument_that_it_does_not_take_is_refused(told):
+def test_an_unknown_argument_is_refused(error_of):
     fault = "'my_own_nets:plain' takes no argument 'ou'; did you mean 'out'? (known: out)"
-    assert told("my_own_nets:plain", "--set", "model.arguments.ou=10") == f"model: {fault}\n"
+    assert error_of("my_own_nets:plain", "--set", "model.arguments.ou=10") == f"model: {fault}\n"
 
 
-def test_what_keyword_arguments_hide_has_to_be_said(told):
-    assert told("my_own_nets:hidden", "--set", "model.arguments.out=10") == ""
+def test_arguments_hidden_in_kwargs_can_be_given(error_of):
+    assert error_of("my_own_nets:hidden", "--set", "model.arguments.out=10") == ""

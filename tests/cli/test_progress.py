@@ -1,4 +1,4 @@
-"""What a listener on the terminal shows, told the story of a run by hand."""
+"""What the terminal shows during a run, with made-up events."""
 
 import io
 import time
@@ -13,7 +13,7 @@ from st3.experiments.spec import compose
 BATCHES = 4
 
 
-def figures(epoch, sparsity=None, is_best=False):
+def metrics(epoch, sparsity=None, is_best=False):
     return {
         "epoch": epoch,
         "step": epoch * BATCHES,
@@ -31,18 +31,18 @@ def figures(epoch, sparsity=None, is_best=False):
 def epoch(progress, number, **known):
     for batch in range(1, BATCHES + 1):
         progress.on_batch(number, batch, BATCHES, 0.1)
-    progress.on_epoch(figures(number, **known), {})
+    progress.on_epoch(metrics(number, **known), {})
 
 
 @pytest.fixture
 def clock(monkeypatch):
-    """A clock that moves by a second with every look at it."""
+    """Replace the clock by one that advances a second each time it is read."""
     now = iter(range(10_000))
     monkeypatch.setattr(st3.cli.progress.time, "monotonic", lambda: float(next(now)))
 
 
 def test_a_line_per_epoch(capsys):
-    progress = PlainProgress(compose(epochs=2, dense_twin=False))
+    progress = PlainProgress(compose(epochs=2, protocol="single"))
     epoch(progress, 1, sparsity=0.456)
     epoch(progress, 2, sparsity=0.9, is_best=True)
     first, second = capsys.readouterr().err.splitlines()
@@ -61,18 +61,21 @@ def test_a_dense_run_shows_no_sparsity(capsys):
 
 
 def test_the_dense_twin_and_then_the_sparse_run_are_announced(capsys):
-    progress = PlainProgress(compose(epochs=2, dense_twin=True))
+    progress = PlainProgress(compose(epochs=2, protocol="twin"))
+    progress.on_part("dense twin", "dense", 0, 2, None)
     progress.on_begin(True, 0, 0)
     epoch(progress, 1)
     epoch(progress, 2)
+    progress.on_part("sparse", "", 1, 2, 0.9)
     progress.on_begin(False, 0, 0)
     epoch(progress, 1, sparsity=0.5)
-    said = [line.partition("  ")[0] for line in capsys.readouterr().err.splitlines()]
-    assert said == ["dense twin, 1 of 2", "epoch 1/2", "epoch 2/2", "sparse, 2 of 2", "epoch 1/2"]
+    lines = [line.partition("  ")[0] for line in capsys.readouterr().err.splitlines()]
+    assert lines == ["dense twin (1 of 2)", "epoch 1/2", "epoch 2/2", "sparse (2 of 2)", "epoch 1/2"]
 
 
-def test_the_time_left_counts_both_runs_of_a_twin(clock):
-    progress = PlainProgress(compose(epochs=10, dense_twin=True))
+def test_the_time_left_includes_the_sparse_run_after_its_twin(clock):
+    progress = PlainProgress(compose(epochs=10, protocol="twin"))
+    progress.on_part("dense twin", "dense", 0, 2, None)
     progress.on_begin(True, 4 * BATCHES, 4)
     progress.on_batch(5, 1, BATCHES, 0.1)
     began, total = progress._run_began, 2 * 10 * BATCHES
@@ -81,25 +84,25 @@ def test_the_time_left_counts_both_runs_of_a_twin(clock):
     assert left == pace * (total - 4 * BATCHES - 1)
 
 
-def test_resuming_says_where(capsys):
-    progress = PlainProgress(compose(epochs=5, dense_twin=False))
+def test_a_resumed_run_prints_where_it_continues(capsys):
+    progress = PlainProgress(compose(epochs=5, protocol="single"))
     progress.on_begin(False, 1234, 3)
-    assert capsys.readouterr().err == "going on after step 1,234, 3 of 5 epochs are done\n"
+    assert capsys.readouterr().err == "continuing after step 1,234, 3 of 5 epochs are done\n"
     progress.on_begin(False, 0, 0)
     assert capsys.readouterr().err == ""
 
 
-def test_where_nobody_watches_the_lines_are_plain(monkeypatch):
+def test_without_a_terminal_the_lines_are_plain(monkeypatch):
     monkeypatch.delenv("FORCE_COLOR", raising=False)
     monkeypatch.delenv("TTY_COMPATIBLE", raising=False)
     monkeypatch.setattr("sys.stderr", io.StringIO())
     assert type(progress_for(compose())) is PlainProgress
 
 
-def test_on_a_terminal_a_line_moves_and_finished_epochs_stay():
+def test_on_a_terminal_the_last_line_moves_and_finished_epochs_stay():
     screen = io.StringIO()
     console = Console(file=screen, force_terminal=True, width=160, color_system=None)
-    with LiveProgress(compose(epochs=2, dense_twin=False), console) as progress:
+    with LiveProgress(compose(epochs=2, protocol="single"), console) as progress:
         epoch(progress, 1, sparsity=0.4)
         progress.on_step({"loss": 0.987, "sparsity_asked": 0.456})
         progress.on_batch(2, 1, BATCHES, 0.05)

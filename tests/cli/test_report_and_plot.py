@@ -1,4 +1,4 @@
-"""`st3 report` and `st3 plot`: the path of what was written."""
+"""`st3 report` and `st3 plot`: they print the path of the file that they write."""
 
 
 def test_report_writes_the_page_and_prints_its_path(st3, finished, tmp_path):

@@ -1,4 +1,4 @@
-"""The folder that a run gets if none is named, and what is said if there is none."""
+"""The folder of a run if none is given, and the error if there is no run in it."""
 
 import pytest
 
@@ -7,7 +7,7 @@ from st3.experiments.spec import compose
 
 
 @pytest.mark.parametrize(
-    ("said", "name"),
+    ("asked", "name"),
     [
         ({}, "digits-digits_cnn-st3-0.9-seed0"),
         ({"sparse": {"sparsity": 0.995, "method": "feather"}}, "digits-digits_cnn-feather-0.995-seed0"),
@@ -16,8 +16,8 @@ from st3.experiments.spec import compose
         ({"model": {"name": "a b/c:d"}}, "digits-a-b-c-d-st3-0.9-seed0"),
     ],
 )
-def test_the_name_says_what_is_trained(tmp_path, said, name):
-    assert usual_folder(compose(**said), tmp_path) == tmp_path / name
+def test_the_name_says_what_is_trained(tmp_path, asked, name):
+    assert usual_folder(compose(**asked), tmp_path) == tmp_path / name
 
 
 def test_a_name_that_is_taken_gets_a_number(tmp_path):
@@ -28,26 +28,26 @@ def test_a_name_that_is_taken_gets_a_number(tmp_path):
         folder.mkdir()
 
 
-def test_runs_nearby_are_named_the_likeliest_first(tmp_path, monkeypatch):
+def test_runs_nearby_are_named_the_most_similar_first(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     for name in ("first", "second", "no_run"):
         (tmp_path / name).mkdir()
     for name in ("first", "second"):
         (tmp_path / name / "spec.json").touch()
-    said = str(no_run_to_resume(tmp_path / "frist"))
-    assert said == f"there is no run in {tmp_path / 'frist'} to resume; nearby: {tmp_path / 'first'}"
-    said = str(no_run_to_resume(tmp_path / "xyz"))
-    assert said.endswith(f"nearby: {tmp_path / 'first'}, {tmp_path / 'second'}")
+    message = str(no_run_to_resume(tmp_path / "frist"))
+    assert message == f"there is no run in {tmp_path / 'frist'} to resume; nearby: {tmp_path / 'first'}"
+    message = str(no_run_to_resume(tmp_path / "xyz"))
+    assert message.endswith(f"nearby: {tmp_path / 'first'}, {tmp_path / 'second'}")
 
 
-def test_where_there_is_no_run_at_all_it_says_so(tmp_path, monkeypatch):
+def test_if_there_is_no_run_at_all_it_says_so(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    said = str(no_run_to_resume(tmp_path / "a" / "b"))
-    assert said.endswith("to resume; there is none nearby either; start one without --resume")
+    message = str(no_run_to_resume(tmp_path / "a" / "b"))
+    assert message.endswith("to resume; there is none nearby either; start one without --resume")
 
 
 @pytest.mark.parametrize(
-    ("content", "said"),
+    ("content", "message"),
     [
         (b"\xff{}", "is damaged: 'utf-8' codec can't decode byte 0xff in position 0: invalid start byte"),
         (b'{"a":' * 99_999, "is damaged: maximum recursion depth exceeded"),
@@ -55,17 +55,17 @@ def test_where_there_is_no_run_at_all_it_says_so(tmp_path, monkeypatch):
     ],
     ids=["not UTF-8", "nested", "a list"],
 )
-def test_a_damaged_spec_is_told_in_one_sentence(st3, tmp_path, content, said):
+def test_a_damaged_spec_is_reported_in_one_sentence(st3, tmp_path, content, message):
     (tmp_path / "a").mkdir()
     (tmp_path / "a" / "spec.json").write_bytes(content)
     answer = st3("train", "--run", "a", "--resume")
     assert answer.exit_code == 1
-    assert answer.stderr.startswith(f"error: a/spec.json: {said}")
+    assert answer.stderr.startswith(f"error: a/spec.json: {message}")
     assert answer.stderr.count("\n") == 1
 
 
-def test_a_folder_that_cannot_be_made_is_told_with_its_name(st3, tmp_path):
+def test_a_folder_that_cannot_be_created_is_named(st3, tmp_path):
     (tmp_path / "file").touch()
     answer = st3("train", "--quiet", "--run", "file/a")
-    told = "error: cannot use file/a for a run: Not a directory; choose another --run\n"
-    assert (answer.exit_code, answer.stderr) == (1, told)
+    message = "error: cannot use file/a for a run: Not a directory; choose another --run\n"
+    assert (answer.exit_code, answer.stderr) == (1, message)

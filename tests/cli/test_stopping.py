@@ -1,4 +1,4 @@
-"""Ctrl-C and SIGTERM: everything is saved, and the run can be gone on with."""
+"""Ctrl-C and SIGTERM: everything is saved, and the run can be resumed."""
 
 import json
 import os
@@ -13,8 +13,8 @@ import pytest
 COMMAND = [sys.executable, "-m", "st3", "train"]
 
 
-def stopped(folder: Path, number: int) -> subprocess.CompletedProcess[str]:
-    """Start a run, send the signal in its third epoch, and return what it said."""
+def stop_run(folder: Path, number: int) -> subprocess.CompletedProcess[str]:
+    """Start a run, send the signal in its third epoch, and return what it printed."""
     words = [*COMMAND, "--epochs", "15", "--no-dense-twin", "--run", str(folder)]
     process = subprocess.Popen(
         words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=os.environ
@@ -31,31 +31,31 @@ def stopped(folder: Path, number: int) -> subprocess.CompletedProcess[str]:
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM], ids=lambda number: number.name)
-def test_a_stopped_run_says_how_to_go_on_and_does(tmp_path, number):
+def test_a_stopped_run_says_how_to_continue_and_does(tmp_path, number):
     folder = tmp_path / "run"
-    left = stopped(folder, number)
+    left = stop_run(folder, number)
     assert left.returncode == 128 + number
     *_, first, last = left.stderr.splitlines()
     assert first.startswith("stopped in epoch ")
     assert first.endswith("; everything is saved")
-    assert last == f"go on with: st3 train --run {folder} --resume"
+    assert last == f"continue with: st3 train --run {folder} --resume"
     assert "Traceback" not in left.stderr
     assert left.stdout == ""
 
     words = [*COMMAND, *last.partition("st3 train ")[2].split()]
     done = subprocess.run(words, capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stderr
-    assert "going on after step " in done.stderr
+    assert "continuing after step " in done.stderr
     epochs = [json.loads(line)["epoch"] for line in (folder / "epochs.jsonl").read_text().splitlines()]
     assert epochs == list(range(1, 16))
     assert (folder / "summary.json").exists()
 
 
-def test_stopped_before_it_began_it_does_not_say_how_to_go_on(st3, tmp_path, monkeypatch):
-    def interrupted(*words, **more):
+def test_stopped_before_it_began_it_says_that_nothing_was_written(st3, tmp_path, monkeypatch):
+    def interrupt(*words, **more):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("st3.experiments.run.build_splits", interrupted)
+    monkeypatch.setattr("st3.experiments.run.build_splits", interrupt)
     answer = st3("train", "--run", "a", "--quiet")
     assert (answer.exit_code, answer.stderr) == (130, "stopped before the run began: nothing was written\n")
     assert not (tmp_path / "a").exists()

@@ -10,20 +10,18 @@ ESCAPE = "\x1b"
 RUN = ("train", "--epochs", "1", "--no-dense-twin")
 
 
-def test_a_run_tells_its_spec_first_and_its_sparsity_last(st3, tmp_path):
+def test_a_run_prints_its_spec_first_and_its_sparsity_last(st3, tmp_path):
     answer = st3("train", "--epochs", 2)
     assert answer.exit_code == 0, answer.output
-    told = answer.stderr.splitlines()
-    assert told[0] == "data     digits"
-    assert told[2].startswith(
-        "sparse   st3, sparsity 0.9, allocation global, cubic ramp from epoch 0.0667 to 1.2"
+    lines = answer.stderr.splitlines()
+    assert lines[0] == "data      digits"
+    assert lines[2].startswith(
+        "sparse    st3, sparsity 0.9, allocation global, cubic ramp from epoch 0.0667 to 1.2"
     )
-    assert told[6] == "run      runs/digits-digits_cnn-st3-0.9-seed0"
-    assert [line for line in told if line.startswith(("dense twin", "sparse, "))] == [
-        "dense twin, 1 of 2",
-        "sparse, 2 of 2",
-    ]
-    assert len([line for line in told if line.startswith("epoch ")]) == 4
+    assert lines[3] == "protocol  twin: first without sparsity, to compare"
+    assert lines[7] == "run       runs/digits-digits_cnn-st3-0.9-seed0"
+    assert [line for line in lines if " of 2)" in line] == ["dense twin (1 of 2)", "sparse (2 of 2)"]
+    assert len([line for line in lines if line.startswith("epoch ")]) == 4
     assert answer.stdout.splitlines()[1].split() == ["dense", "sparse"]
     assert answer.stdout.splitlines()[-1].startswith("sparsity 90.00 % (target 90.00 %): 21,427 of 23,808")
     assert ESCAPE not in answer.output
@@ -39,13 +37,13 @@ def test_runs_of_the_same_kind_get_numbers(st3, tmp_path):
     assert names == ["digits-digits_cnn-st3-0.9-seed0", "digits-digits_cnn-st3-0.9-seed0-2"]
 
 
-def test_json_is_all_there_is_on_stdout(st3, finished):
+def test_with_json_there_is_nothing_else_on_stdout(st3, finished):
     answer = st3("train", "--run", finished, "--resume", "--json")
     found = json.loads(answer.stdout)
     summary = json.loads((finished / "summary.json").read_text())
     dense = json.loads((finished / "dense" / "summary.json").read_text())
-    assert found == {**summary, "run": str(finished), "dense": dense}
-    assert "this run was finished already: nothing was left to train" in answer.stderr
+    assert found == {**summary, "run": str(finished), "parts": {"dense": dense}}
+    assert "this run is already finished: nothing was left to train" in answer.stderr
     assert "test accuracy" in answer.stderr
 
 
@@ -71,7 +69,7 @@ def test_options_reach_the_spec(st3, tmp_path):
         "threads": 1,
         "channels_last": False,
     }
-    assert spec["dense_twin"] is False
+    assert spec["protocol"] == {"name": "single", "arguments": {}}
 
 
 def test_an_unknown_precision_is_refused(st3):
@@ -82,12 +80,12 @@ def test_an_unknown_precision_is_refused(st3):
     )
 
 
-def test_one_seed_is_the_seed_of_both(st3, tmp_path):
+def test_seed_sets_both_seeds(st3, tmp_path):
     st3(*RUN, "--method", "dense", "--seed", 5, "--run", "a", "-q")
     assert json.loads((tmp_path / "a" / "spec.json").read_text())["seeds"] == {"init": 5, "data": 5}
 
 
-def test_a_network_of_your_own_is_found_in_the_current_folder(st3, tmp_path):
+def test_the_users_own_network_is_found_in_the_current_folder(st3, tmp_path):
     (tmp_path / "my_nets.py").write_text(
         "from torch import nn\n\ndef tiny(classes):\n    return nn.Sequential(nn.Flatten(), nn.Linear(64, classes))\n"
     )
@@ -98,7 +96,7 @@ def test_a_network_of_your_own_is_found_in_the_current_folder(st3, tmp_path):
     assert st3("eval", run).exit_code == 0
 
 
-def test_all_faults_are_told_at_once(st3, tmp_path):
+def test_all_faults_are_reported_at_once(st3, tmp_path):
     answer = st3(*RUN, "--method", "ts3", "--set", "optimizer.lerning=1", "--set", "x", "--data", "digts")
     assert answer.exit_code == 1
     first, *faults = answer.stderr.splitlines()
@@ -110,11 +108,11 @@ def test_all_faults_are_told_at_once(st3, tmp_path):
 
 def test_a_folder_that_holds_a_run_is_refused(st3, finished):
     answer = st3("train", "--run", finished, "--quiet")
-    told = f"error: {finished} holds a run already: go on with it by --resume, or choose another --run\n"
-    assert (answer.exit_code, answer.stderr) == (1, told)
+    message = f"error: {finished} already holds a run: add --resume to continue it, or choose another --run\n"
+    assert (answer.exit_code, answer.stderr) == (1, message)
 
 
-def test_another_spec_cannot_go_on_with_a_run(st3, finished):
+def test_another_spec_cannot_resume_a_run(st3, finished):
     answer = st3("train", "--run", finished, "--resume", "--epochs", "2", "--sparsity", "0.8", "--quiet")
     assert answer.exit_code == 1
     assert (
@@ -126,16 +124,16 @@ def test_another_spec_cannot_go_on_with_a_run(st3, finished):
 def test_resuming_needs_to_know_which_run(st3):
     answer = st3("train", "--resume")
     assert answer.exit_code == 2
-    assert "it needs --run FOLDER: which run is to be resumed?" in answer.stderr
+    assert "it needs --run FOLDER, the run to resume" in answer.stderr
 
 
-def test_resuming_nothing_names_runs_nearby(st3, finished):
+def test_resuming_a_missing_run_names_runs_nearby(st3, finished):
     answer = st3("train", "--resume", "--run", finished.with_name("rum"))
-    told = f"error: there is no run in {finished.with_name('rum')} to resume; nearby: {finished}\n"
-    assert (answer.exit_code, answer.stderr) == (1, told)
+    message = f"error: there is no run in {finished.with_name('rum')} to resume; nearby: {finished}\n"
+    assert (answer.exit_code, answer.stderr) == (1, message)
 
 
-def test_resuming_what_is_not_there_yet_starts_it_if_it_is_said_what(st3, tmp_path):
+def test_resuming_a_missing_run_starts_it_if_options_describe_it(st3, tmp_path):
     answer = st3(*RUN, "--run", "new", "--resume")
     assert answer.exit_code == 0
     assert answer.stderr.startswith("there is no run in new yet: starting it\n")
@@ -143,31 +141,31 @@ def test_resuming_what_is_not_there_yet_starts_it_if_it_is_said_what(st3, tmp_pa
 
 
 @pytest.mark.parametrize("name", ["cudo", "mps", "meta", "cuda:", "cuda:x"])
-def test_a_device_of_another_kind_is_refused(st3, name):
+def test_an_unknown_device_is_refused(st3, name):
     answer = st3(*RUN, "--device", name, "--quiet")
-    told = f"error: the spec has faults: machine.device: unknown device {name!r}; try auto, cpu, cuda or cuda:1\n"
-    assert (answer.exit_code, answer.stderr) == (1, told)
+    message = f"error: the spec has faults: machine.device: unknown device {name!r}; try auto, cpu, cuda or cuda:1\n"
+    assert (answer.exit_code, answer.stderr) == (1, message)
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("words", "needless"),
     [
         (("--data-dir", "/nonexistent"), "--data-dir"),
         (("--download",), "--download"),
-        (("--data-dir", "a", "--download"), "--data-dir and no --download"),
+        (("--data-dir", "a", "--download"), "--data-dir and --download"),
     ],
 )
-def test_digits_need_no_files(st3, tmp_path, words, said):
+def test_digits_need_no_files(st3, tmp_path, words, needless):
     answer = st3("train", *words)
     assert (answer.exit_code, answer.stderr) == (
         1,
-        f"error: the spec has faults: digits are part of st3 and need no {said}; did you mean another --data "
-        "(cifar10, cifar100, fashion_mnist, imagenet)?\n",
+        f"error: the spec has faults: data set 'digits' needs no files: leave out {said}, or name another --data "
+        "(cifar10, cifar100, fashion_mnist, folder, imagenet)\n",
     )
     assert not (tmp_path / "runs").exists()
 
 
-def test_a_wrong_argument_of_the_method_is_told_before_the_dense_twin_trains(st3, tmp_path):
+def test_a_wrong_argument_of_the_method_is_reported_before_the_dense_twin_trains(st3, tmp_path):
     answer = st3("train", "--set", "sparse.arguments.foo=1", "--set", "model.arguments.width=2", "--run", "a")
     assert answer.stderr.splitlines() == [
         "error: the spec has faults:",
@@ -181,7 +179,8 @@ def test_the_method_dense_by_a_change_is_a_dense_run(st3, tmp_path):
     answer = st3("train", "--epochs", 1, "--set", "sparse.method=dense", "--run", "a", "--quiet")
     assert answer.exit_code == 0, answer.output
     spec = json.loads((tmp_path / "a" / "spec.json").read_text())
-    assert (spec["sparse"]["method"], spec["sparse"]["sparsity"], spec["dense_twin"]) == ("dense", 0.0, False)
+    found = (spec["sparse"]["method"], spec["sparse"]["sparsity"], spec["protocol"]["name"])
+    assert found == ("dense", 0.0, "single")
 
 
 def test_a_recipe_that_cannot_be_read_is_named(st3, tmp_path):
@@ -215,31 +214,31 @@ def test_options_that_agree_with_a_run_resume_it(st3, finished, words):
         (("--epochs", "30"), "recipe.epochs: 30, not 2"),
         (("--epochs", "1", "--seed", "0"), "recipe.epochs: 1, not 2"),
         (("--set", "optimizer.lr=0.5"), "recipe.optimizer.lr: 0.5, not 0.1"),
-        (("--no-dense-twin",), "dense_twin: False, not True"),
+        (("--no-dense-twin",), "protocol.name: 'single', not 'twin'"),
         (("--model", "resnet20"), "model.name: 'resnet20', not 'digits_cnn'"),
         (
             ("--method", "dense"),
-            "sparse.method: 'dense', not 'st3'; sparse.sparsity: 0.0, not 0.9; dense_twin: False, not True",
+            "sparse.method: 'dense', not 'st3'; sparse.sparsity: 0.0, not 0.9; "
+            "protocol.name: 'single', not 'twin'",
         ),
     ],
 )
-def test_only_what_was_said_otherwise_keeps_a_run_from_being_resumed(st3, finished, words, difference):
+def test_options_that_differ_from_a_run_are_named_when_it_is_not_resumed(st3, finished, words, difference):
     answer = st3("train", "--run", finished, "--resume", *words, "--quiet")
     assert answer.exit_code == 1
     assert f"holds another run ({difference}): " in answer.stderr
 
 
-def test_faults_are_told_when_a_run_is_resumed(st3, finished):
+def test_faults_are_reported_when_a_run_is_resumed(st3, finished):
     answer = st3("train", "--run", finished, "--resume", "--method", "st33", "--set", "machin.threads=1")
     assert answer.stderr.splitlines()[1:] == [
         "  unknown key 'machin.threads'; did you mean 'machine.threads'? (known: data, model, sparse, recipe, seeds, "
-        "machine, dense_twin, cycles, cycle, name, epochs, batch_size, clip_norm, label_smoothing, optimizer, rate, "
-        "ramp)",
+        "machine, protocol, name, epochs, batch_size, clip_norm, label_smoothing, optimizer, rate, ramp)",
         f"  unknown method 'st33'; did you mean 'st3'? (known: {', '.join(METHODS)})",
     ]
 
 
-def test_missing_data_are_named(st3, tmp_path):
+def test_the_folder_of_missing_data_is_named(st3, tmp_path):
     answer = st3("train", "--data", "cifar10", "--data-dir", "nowhere", "--epochs", "1", "--quiet")
     assert answer.exit_code == 1
     assert answer.stderr.startswith("error: ")
@@ -247,7 +246,7 @@ def test_missing_data_are_named(st3, tmp_path):
     assert len(answer.stderr.splitlines()) == 1
 
 
-def test_figures_for_tensorboard_lie_in_the_run(st3, tmp_path):
+def test_metrics_for_tensorboard_are_written_into_the_run(st3, tmp_path):
     answer = st3("train", "--epochs", 1, "--tensorboard", "--run", "a", "--quiet")
     assert answer.exit_code == 0, answer.output
     for kind in ("dense", "sparse"):
@@ -257,9 +256,7 @@ def test_figures_for_tensorboard_lie_in_the_run(st3, tmp_path):
 def test_without_tensorboardx_it_says_what_to_install(st3, tmp_path, monkeypatch):
     monkeypatch.setitem(__import__("sys").modules, "tensorboardX", None)
     answer = st3(*RUN, "--tensorboard", "--run", "a", "--quiet")
-    assert (
-        answer.stderr == "error: figures for TensorBoard need tensorboardX: pip install 'st3[tensorboard]'\n"
-    )
+    assert answer.stderr == "error: TensorBoard needs tensorboardX: pip install 'st3[tensorboard]'\n"
     assert not (tmp_path / "a").exists()
 
 

@@ -1,4 +1,4 @@
-"""Files of strangers: what they name is not run unless the user names it, too."""
+"""Files from strangers: code that they name is not run unless the user names it, too."""
 
 import sys
 
@@ -49,8 +49,8 @@ def test_code_that_a_file_names_is_not_run(st3, tmp_path, weights, command, kind
     else:
         save_sparse(weights, tmp_path / "w.safetensors", metadata=ABOUT)
     answer = st3(command[0], "w.safetensors", *command[1:])
-    said = "it names code to build its network with: if you trust it, say --model strange_nets:tiny"
-    assert (answer.exit_code, answer.stderr) == (1, f"error: w.safetensors: {said}\n")
+    message = "it names code that builds its network: if you trust that code, add --model strange_nets:tiny"
+    assert (answer.exit_code, answer.stderr) == (1, f"error: w.safetensors: {message}\n")
     assert not (tmp_path / "was-imported").exists()
 
 

@@ -164,7 +164,7 @@ def test_layers_that_are_not_trained_are_reported_as_well() -> None:
 def test_a_report_keeps_targets_apart() -> None:
     _, _, sparsifier = trained(layer_sparsity={"head": 0.5})
     text = str(sparsifier.report())
-    assert "without the layers that have a target of their own 80.02 %, target 80.00 %" in text
+    assert "80.02 % without the layers that have their own target, target 80.00 %" in text
     assert sparsifier.report().rows[-1].target == 0.5
 
 

@@ -10,10 +10,11 @@ from torch.optim.swa_utils import AveragedModel
 from transformers import GPT2Config, GPT2LMHeadModel
 from transformers.pytorch_utils import Conv1D
 
+import st3
 from st3.core.layers.filters import Filters
 from st3.core.layers.find import find_layers, named_weights, unwrap
 from st3.core.layers.layer import Layer
-from st3.core.layers.patterns import FIRST, LAST
+from st3.core.layers.patterns import FIRST, LAST, USUAL
 from st3.core.layers.shards import UNSHARDED
 
 
@@ -36,6 +37,11 @@ def covered(model, **choice):
 
 def reasons(model, **choice):
     return {skipped.name: skipped.reason for skipped in find_layers(model, **choice).skipped}
+
+
+def reasons_shown(model, **choice):
+    """As `reasons`, for a model that may have nothing to sparsify."""
+    return {skipped.name: skipped.reason for skipped in st3.layers(model, **choice).skipped}
 
 
 # ---------------------------------------------------------------- what is covered by default
@@ -71,7 +77,7 @@ def test_every_kind_of_layer_is_covered_with_its_output_axis(module, filters):
     assert layer.parameter is module.weight
     assert layer.filters == filters
     assert layer.shape == tuple(module.weight.shape)
-    assert layer.weights == module.weight.numel()
+    assert layer.numel == module.weight.numel()
     assert layer.shards == UNSHARDED
     assert layer.sparsity is None
     outputs = getattr(module, "out_channels", None) or getattr(module, "out_features", None) or module.nf
@@ -166,7 +172,7 @@ def test_the_filters_of_conv1d_are_the_weights_that_feed_one_output():
 # ---------------------------------------------------------------- what is left out, and why
 
 
-def test_embeddings_are_left_out_unless_their_type_is_included():
+def test_embeddings_are_left_out_unless_they_are_included():
     model = nn.ModuleDict(
         {"embed": nn.Embedding(10, 4), "bag": nn.EmbeddingBag(10, 4), "fc": nn.Linear(4, 2)}
     )
@@ -174,31 +180,25 @@ def test_embeddings_are_left_out_unless_their_type_is_included():
     assert reasons(model) == {"embed.weight": "an embedding", "bag.weight": "an embedding"}
     assert covered(model, include=nn.Embedding) == ["embed.weight"]
     assert covered(model, include=[nn.Embedding, nn.Linear]) == ["embed.weight", "fc.weight"]
-
-
-def test_an_embedding_included_by_name_only_is_refused_with_its_reason():
-    model = nn.ModuleDict({"embed": nn.Embedding(10, 4), "fc": nn.Linear(4, 2)})
-    said = r"include names 'embed', but nothing of it can be sparsified \(embed\.weight: an embedding\)"
-    with pytest.raises(LookupError, match=said):
-        find_layers(model, include=["embed", "fc"])
+    assert covered(model, include=[USUAL, "bag"]) == ["bag.weight", "fc.weight"]
 
 
 @pytest.mark.parametrize("kind", [nn.RNN, nn.LSTM, nn.GRU])
-def test_recurrent_weights_are_left_out_unless_their_type_is_included(kind):
+def test_recurrent_weights_are_left_out_unless_they_are_included(kind):
     model = nn.ModuleDict({"rnn": kind(3, 4), "fc": nn.Linear(4, 2)})
-    why = f"{kind.__name__} is not covered by default (include its type to cover it)"
+    why = f"{kind.__name__} is not covered by default (include its name or type)"
     assert reasons(model) == {"rnn.weight_ih_l0": why, "rnn.weight_hh_l0": why}
     assert covered(model, include=[kind, "fc"]) == ["rnn.weight_ih_l0", "rnn.weight_hh_l0", "fc.weight"]
 
 
-def test_a_layer_nobody_knows_is_left_out_unless_its_type_is_included():
+def test_a_layer_nobody_knows_is_left_out_unless_it_is_included():
     class Own(nn.Module):
         def __init__(self):
             super().__init__()
             self.kernel = nn.Parameter(torch.ones(2, 3))
 
     model = nn.ModuleDict({"own": Own(), "fc": nn.Linear(4, 2)})
-    assert reasons(model) == {"own.kernel": "Own is not covered by default (include its type to cover it)"}
+    assert reasons(model) == {"own.kernel": "Own is not covered by default (include its name or type)"}
     assert covered(model, include=Own) == ["own.kernel"]
 
 
@@ -207,6 +207,28 @@ def test_a_frozen_weight_is_left_out():
     model.conv1.weight.requires_grad_(False)
     assert covered(model) == ALL[1:]
     assert reasons(model) == {"conv1.weight": "does not require a gradient"}
+
+
+def test_a_look_at_a_frozen_model_finds_the_layers_of_the_trained_one():
+    model = nn.ModuleDict({"embed": nn.Embedding(50, 4), "lstm": nn.LSTM(4, 4), "fc": nn.Linear(4, 2)})
+    with torch.no_grad():
+        model["fc"].weight[0] = 0.0
+    before = st3.report(model)
+    model.requires_grad_(False)
+    after = st3.report(model)
+    assert [row.name for row in after.rows] == ["fc.weight"]
+    assert after.sparsity == before.sparsity == 0.5
+    assert after.skipped == before.skipped
+    assert [row.name for row in st3.report(model, include=[USUAL, "embed"]).rows] == [
+        "embed.weight",
+        "fc.weight",
+    ]
+    assert reasons_shown(model) == {
+        "embed.weight": "an embedding",
+        "lstm.weight_ih_l0": "LSTM is not covered by default (include its name or type)",
+        "lstm.weight_hh_l0": "LSTM is not covered by default (include its name or type)",
+        "fc.weight": "does not require a gradient",
+    }
 
 
 def test_a_lazy_layer_is_left_out_until_it_has_seen_a_batch():
@@ -257,7 +279,7 @@ def test_a_tied_weight_counts_once_under_its_first_name():
     model = tied()
     layers = find_layers(model)
     assert [layer.name for layer in layers] == ["first.weight"]
-    assert layers[0].weights == 16
+    assert layers[0].numel == 16
     ((name, parameter),) = [weight for weight in named_weights(model) if weight[1].dim() > 1]
     assert name == "first.weight"
     assert parameter is model["first"].weight
@@ -303,7 +325,82 @@ def test_include_restricts_and_exclude_leaves_out_by_the_same_patterns(include, 
     assert covered(Net(), include=include) == expected
     if expected != ALL:
         assert covered(Net(), exclude=include) == [name for name in ALL if name not in expected]
-        assert covered(Net(), keep_dense=include) == [name for name in ALL if name not in expected]
+
+
+def test_a_name_brings_in_what_is_not_covered_by_default():
+    model = nn.ModuleDict({"lstm": nn.LSTM(3, 4, num_layers=2), "fc": nn.Linear(4, 2)})
+    assert covered(model, include="lstm.weight_hh_l0") == ["lstm.weight_hh_l0"]
+    assert covered(model, include="lstm.weight_ih*") == ["lstm.weight_ih_l0", "lstm.weight_ih_l1"]
+    assert covered(model, include=re.compile("_l1$")) == ["lstm.weight_ih_l1", "lstm.weight_hh_l1"]
+    assert covered(model, include=lambda name, module: name == "lstm.weight_hh_l1") == ["lstm.weight_hh_l1"]
+    assert len(covered(model, include="lstm")) == 4
+
+
+def test_usual_stands_for_what_is_covered_without_include():
+    model = nn.ModuleDict(
+        {"embed": nn.Embedding(5, 3), "lstm": nn.LSTM(3, 4), "hidden": nn.Linear(4, 4), "fc": nn.Linear(4, 2)}
+    )
+    assert covered(model, include=USUAL) == covered(model) == ["hidden.weight", "fc.weight"]
+    assert covered(model, include=[USUAL, nn.Embedding]) == ["embed.weight", "hidden.weight", "fc.weight"]
+    assert covered(model, include=[USUAL, "lstm*"], exclude=["fc", "*_ih_*"]) == [
+        "lstm.weight_hh_l0",
+        "hidden.weight",
+    ]
+    assert reasons(model, include=[USUAL, "lstm"]) == {"embed.weight": "an embedding"}
+    assert reasons(model, include="lstm") == dict.fromkeys(
+        ["embed.weight", "hidden.weight", "fc.weight"], "not included"
+    )
+
+
+def test_usual_may_find_nothing_where_another_pattern_does():
+    assert covered(nn.LSTM(3, 4), include=[USUAL, "weight_hh_l0"]) == ["weight_hh_l0"]
+
+
+def test_the_name_of_a_module_above_means_the_usual_weights_below_it():
+    """A user who restricts to an encoder does not ask for its embedding."""
+    encoder = nn.ModuleDict({"embed": nn.Embedding(5, 3), "fc": nn.Linear(3, 3)})
+    model = nn.ModuleDict({"encoder": encoder, "head": nn.Linear(3, 2)})
+    assert covered(model, include="encoder") == ["encoder.fc.weight"]
+    assert covered(model, include="encoder.embed") == ["encoder.embed.weight"]
+    assert covered(model, include="encoder*") == ["encoder.embed.weight", "encoder.fc.weight"]
+
+
+def test_a_module_above_nothing_usual_is_refused_with_the_reasons():
+    model = nn.ModuleDict(
+        {"encoder": nn.Sequential(nn.Embedding(5, 3), nn.LSTM(3, 4)), "head": nn.Linear(4, 2)}
+    )
+    with pytest.raises(LookupError) as error:
+        find_layers(model, include=["encoder", "head"])
+    why = "LSTM is not covered by default (include its name or type)"
+    assert str(error.value) == (
+        "include names 'encoder', but nothing of it can be sparsified (encoder.0.weight: an embedding; "
+        f"encoder.1.weight_ih_l0: {why}; encoder.1.weight_hh_l0: {why})"
+    )
+
+
+def test_biases_and_norms_are_never_covered_not_even_by_name():
+    with pytest.raises(LookupError) as error:
+        find_layers(Net(), include="head.0.bias")
+    assert str(error.value) == (
+        "include names 'head.0.bias', but nothing of it can be sparsified (biases and norms never are)"
+    )
+    attention = nn.MultiheadAttention(8, 2, add_bias_kv=True)
+    with pytest.raises(LookupError, match=r"include names 'bias_k', .* \(bias_k: a bias\)$"):
+        find_layers(attention, include="bias_k")
+
+
+@pytest.mark.parametrize(
+    ("choice", "message"),
+    [
+        ({"include": FIRST}, "include does not take st3.FIRST: it belongs into exclude"),
+        ({"include": ["head", LAST]}, "include does not take st3.LAST: it belongs into exclude"),
+        ({"exclude": [USUAL]}, "exclude does not take st3.USUAL: it belongs into include"),
+    ],
+)
+def test_a_constant_in_the_wrong_argument_is_refused(choice, message):
+    with pytest.raises(ValueError) as error:
+        find_layers(Net(), **choice)
+    assert str(error.value) == message
 
 
 def test_exclude_goes_before_include():
@@ -317,43 +414,33 @@ def test_the_reason_names_the_pattern_that_left_a_weight_out():
         "blocks.1.0.weight": "excluded by Conv2d",
         "head.0.weight": r"excluded by re.compile('^head\\.0')",
     }
-    assert reasons(Net(), include=nn.Linear, keep_dense="head.2.*ght") == {
+    assert reasons(Net(), include=nn.Linear, exclude="head.2.*ght") == {
         "conv1.weight": "not included",
         "blocks.0.0.weight": "not included",
         "blocks.1.0.weight": "not included",
-        "head.2.weight": "kept dense by 'head.2.*ght'",
+        "head.2.weight": "excluded by 'head.2.*ght'",
     }
 
 
-def test_first_and_last_are_kept_dense_by_position():
-    assert covered(Net(), keep_dense=FIRST) == ALL[1:]
-    assert covered(Net(), keep_dense=LAST) == ALL[:-1]
-    assert covered(Net(), keep_dense=[FIRST, LAST]) == ALL[1:-1]
-    assert reasons(Net(), keep_dense=[FIRST, LAST]) == {
-        "conv1.weight": "kept dense: the first layer",
-        "head.2.weight": "kept dense: the last layer",
+def test_first_and_last_are_excluded_by_position():
+    assert covered(Net(), exclude=FIRST) == ALL[1:]
+    assert covered(Net(), exclude=LAST) == ALL[:-1]
+    assert covered(Net(), exclude=[FIRST, LAST]) == ALL[1:-1]
+    assert reasons(Net(), exclude=[FIRST, LAST]) == {
+        "conv1.weight": "excluded: the first layer",
+        "head.2.weight": "excluded: the last layer",
     }
 
 
 def test_first_and_last_are_those_of_the_layers_that_are_left():
-    assert covered(Net(), exclude="conv1", keep_dense=FIRST) == ALL[2:]
-    assert covered(Net(), include=nn.Conv2d, keep_dense=LAST) == ALL[:2]
+    assert covered(Net(), exclude=["conv1", FIRST]) == ALL[2:]
+    assert covered(Net(), include=nn.Conv2d, exclude=LAST) == ALL[:2]
 
 
-def test_keeping_the_only_layer_dense_leaves_none():
+def test_excluding_the_only_layer_leaves_none():
     with pytest.raises(LookupError) as error:
-        find_layers(nn.Linear(2, 2), keep_dense=FIRST)
-    assert str(error.value) == "no layer is left to sparsify: weight (kept dense: the first layer)"
-
-
-@pytest.mark.parametrize("position", [FIRST, LAST])
-def test_a_position_given_to_exclude_is_not_ignored(position):
-    """It belongs to keep_dense: an error or the same effect will do, silence will not."""
-    try:
-        names = covered(Net(), exclude=position)
-    except (LookupError, ValueError, TypeError):
-        return
-    assert len(names) == len(ALL) - 1
+        find_layers(nn.Linear(2, 2), exclude=FIRST)
+    assert str(error.value) == "no layer is left to sparsify: weight (excluded: the first layer)"
 
 
 # ---------------------------------------------------------------- a sparsity of its own
@@ -386,7 +473,7 @@ def test_a_sparsity_for_what_is_no_sparsified_layer_is_not_ignored():
 # ---------------------------------------------------------------- patterns that match nothing
 
 
-@pytest.mark.parametrize("argument", ["include", "exclude", "keep_dense"])
+@pytest.mark.parametrize("argument", ["include", "exclude"])
 def test_a_name_that_matches_nothing_is_answered_with_near_misses(argument):
     with pytest.raises(LookupError) as error:
         find_layers(Net(), **{argument: "conv2"})
@@ -433,7 +520,7 @@ def test_the_names_of_an_averaged_model_are_those_of_the_model_inside():
 
 def test_the_names_of_a_data_parallel_model_are_those_of_the_model_inside():
     model = Net()
-    layers = find_layers(nn.DataParallel(model), keep_dense=FIRST)
+    layers = find_layers(nn.DataParallel(model), exclude=FIRST)
     assert [layer.name for layer in layers] == ALL[1:]
     assert layers["head.0"].parameter is model.head[0].weight
 
@@ -508,6 +595,32 @@ def test_finding_layers_leaves_the_model_as_it_was():
     find_layers(model)
     assert all(torch.equal(before[key], value) for key, value in model.state_dict().items())
     assert all(parameter.requires_grad for parameter in model.parameters())
+
+
+def test_layers_shows_what_sparsify_would_cover_and_attaches_nothing():
+    model = Net()
+    before = copy.deepcopy(model.state_dict())
+    shown = st3.layers(model, exclude=[FIRST, nn.Linear])
+    assert [layer.name for layer in shown] == ALL[1:3]
+    assert {s.name for s in shown.skipped} == {ALL[0], *ALL[3:]}
+    assert all(torch.equal(before[key], value) for key, value in model.state_dict().items())
+    sparsifier = st3.sparsify(
+        model, torch.optim.SGD(model.parameters()), sparsity=0.5, total_steps=1, exclude=[FIRST, nn.Linear]
+    )
+    assert str(sparsifier.layers) == str(shown)
+
+
+def test_layers_shows_the_reasons_even_where_nothing_is_left():
+    assert str(st3.layers(nn.Embedding(3, 4))).splitlines() == [
+        "layer   kind       shape  weights",
+        "weight  Embedding  3x4         12  skipped: an embedding",
+        "0 layers with 0 weights sparsified",
+    ]
+
+
+def test_layers_refuses_a_pattern_that_matches_nothing():
+    with pytest.raises(LookupError, match=r"^no weight of the model matches 'conv2' \(near misses: conv1"):
+        st3.layers(Net(), exclude="conv2")
 
 
 # ---------------------------------------------------------------- filter means

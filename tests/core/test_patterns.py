@@ -6,7 +6,16 @@ from functools import partial
 import pytest
 from torch import nn
 
-from st3.core.layers.patterns import FIRST, LAST, as_patterns, describe, matches, nearest_names
+from st3.core.layers.patterns import (
+    FIRST,
+    LAST,
+    USUAL,
+    as_patterns,
+    describe,
+    matches,
+    means_itself,
+    nearest_names,
+)
 
 LINEAR, CONV = nn.Linear(1, 1), nn.Conv2d(1, 1, 1)
 
@@ -161,13 +170,30 @@ def own_predicate(name, module):
         (re.compile(r"layer\d"), r"re.compile('layer\\d')"),
         (nn.Conv2d, "Conv2d"),
         (own_predicate, "own_predicate"),
+        (USUAL, "st3.USUAL"),
     ],
 )
 def test_a_pattern_is_described_as_the_user_wrote_it(pattern, words):
     assert describe(pattern) == words
 
 
-def test_first_and_last_cannot_be_the_name_of_a_module():
-    for position in (FIRST, LAST):
-        assert " " in position
-    assert FIRST != LAST
+def test_the_constants_cannot_be_the_name_of_a_module():
+    for constant in (FIRST, LAST, USUAL):
+        assert " " in constant
+    assert len({FIRST, LAST, USUAL}) == 3
+
+
+@pytest.mark.parametrize(
+    ("pattern", "expected"),
+    [
+        ("rnn.lstm.weight_hh_l0", True),
+        ("rnn.lstm", True),  # the module that holds it
+        ("*lstm*", True),
+        ("rnn", False),  # a module above
+        (re.compile("rnn"), True),
+        (nn.LSTM, True),
+        (own_predicate, True),
+    ],
+)
+def test_a_pattern_means_a_weight_itself_or_only_something_above_it(pattern, expected):
+    assert means_itself(pattern, ["rnn.lstm.weight_hh_l0", "rnn.lstm"]) is expected

@@ -23,7 +23,7 @@ class Numbers(Pictures):
 
     def batch(self, indices, draws):
         if self.broken in indices.tolist():
-            raise DataError(f"picture {self.broken} is broken")
+            raise DataError(f"picture {self.broken} is damaged")
         shown = indices.float() if draws is None else indices + draws
         return shown.view(-1, 1, 1, 1), self.labels[indices]
 
@@ -55,7 +55,7 @@ def test_the_last_batch_is_kept_however_small():
     assert [len(batch) for batch in shown(batches)] == [3, 3, 1]
 
 
-def test_every_epoch_shows_every_picture_once_in_an_order_of_its_own():
+def test_every_epoch_shows_every_picture_once_in_a_new_order():
     batches = Batches(Numbers(50), 8, seed=4)
     orders = [[int(number) for batch in shown(batches, epoch) for number in batch] for epoch in range(3)]
     assert all(sorted(order) == list(range(50)) for order in orders)
@@ -67,7 +67,7 @@ def test_pictures_and_labels_belong_together():
         assert pictures.flatten().floor().tolist() == labels.tolist()
 
 
-def test_each_batch_of_each_epoch_and_seed_is_augmented_by_its_own_numbers():
+def test_every_batch_epoch_and_seed_has_different_random_numbers():
     fractions = set()
     for seed in range(3):
         for epoch in range(3):
@@ -76,7 +76,7 @@ def test_each_batch_of_each_epoch_and_seed_is_augmented_by_its_own_numbers():
     assert len(fractions) == 3 * 3 * 6
 
 
-def test_an_epoch_can_be_repeated_and_entered_anywhere():
+def test_an_epoch_can_be_repeated_and_begun_at_any_batch():
     batches = Batches(Numbers(11), 2, seed=9)
     whole = shown(batches, epoch=2)
     assert shown(batches, epoch=2) == whole
@@ -85,7 +85,7 @@ def test_an_epoch_can_be_repeated_and_entered_anywhere():
 
 
 @pytest.mark.parametrize("ranks", [1, 2, 3, 5])
-def test_shares_of_the_ranks_in_order_are_the_batch(ranks):
+def test_the_shares_of_all_ranks_make_up_the_batch(ranks):
     whole = shown(Batches(Numbers(11), 4, seed=3), epoch=1)
     shares = [shown(Batches(Numbers(11), 4, seed=3, rank=r, ranks=ranks), epoch=1) for r in range(ranks)]
     for number, batch in enumerate(whole):
@@ -125,15 +125,15 @@ def test_torchs_global_random_numbers_are_left_alone(workers):
 
 
 @pytest.mark.parametrize("workers", [0, 2])
-def test_a_broken_picture_is_one_sentence_without_a_stack_trace(workers):
+def test_a_damaged_picture_is_one_sentence_without_a_stack_trace(workers):
     batches = Batches(Numbers(6, broken=3), 2, seed=None, workers=workers).epoch()
     assert next(batches)[1].tolist() == [0, 1]
     with pytest.raises(DataError) as error:
         next(batches)
-    assert str(error.value) == "picture 3 is broken"
+    assert str(error.value) == "picture 3 is damaged"
 
 
-def test_an_epoch_may_be_left_early_with_workers():
+def test_an_epoch_with_workers_may_be_left_early():
     batches = Batches(noise(40), 4, seed=0, workers=2)
     assert len(next(batches.epoch())[1]) == 4
     assert len(list(batches.epoch())) == 10
@@ -150,7 +150,7 @@ def test_pictures_held_on_the_device_are_made_there_without_workers_or_copies():
     assert next(on_cpu.epoch())[0] is made[0]
 
 
-def test_no_pictures_make_no_batches():
+def test_without_pictures_there_are_no_batches():
     assert len(Batches(Numbers(0), 4, seed=0)) == 0
     assert shown(Batches(Numbers(0), 4, seed=0)) == []
 
@@ -174,7 +174,7 @@ def test_a_batch_beyond_the_epoch_is_refused():
     batches = Batches(Numbers(4), 2, seed=0)
     with pytest.raises(ValueError, match="first must be from 0 to the 2 batches of an epoch, got 3"):
         next(batches.epoch(first=3))
-    with pytest.raises(IndexError, match="batch 2 of an epoch of 2"):
+    with pytest.raises(IndexError, match="there is no batch 2 in an epoch of 2 batches"):
         batches.size(2)
 
 
@@ -185,6 +185,6 @@ def test_nearby_places_and_seeds_have_unrelated_generators():
     assert len(states) == len(places) * len(seeds)
 
 
-def test_the_hash_of_a_place_stays_what_it_is():
-    """Else a run could not be resumed, or repeated, with a later version."""
+def test_the_generator_of_a_place_never_changes():
+    """Otherwise a later version could not resume or repeat a run."""
     assert generator_for(0, 1, 2).initial_seed() == 9247832928889101276

@@ -1,4 +1,4 @@
-"""CIFAR from folders and archives in the layout of the official ones."""
+"""CIFAR from folders and archives with the layout of the published ones."""
 
 import pickle
 import tarfile
@@ -40,12 +40,12 @@ def test_the_last_training_pictures_are_for_validation_in_the_order_of_the_files
     assert splits.classes == tuple(f"class {number}" for number in range(10))
 
 
-def test_of_the_official_files_5000_are_held_out():
+def test_5000_of_the_published_training_pictures_are_held_out():
     assert (CIFAR10.held_out, CIFAR100.held_out) == (5000, 5000)
     assert CIFAR10.train == ("data_batch_1", "data_batch_2", "data_batch_3", "data_batch_4", "data_batch_5")
 
 
-def test_red_comes_first_then_row_after_row(monkeypatch, tmp_path):
+def test_pixels_are_stored_by_channel_then_by_row(monkeypatch, tmp_path):
     files = cifar_files(CIFAR10)
     pixels = np.zeros((4, 3072), np.uint8)
     pixels[0, 0], pixels[0, 33], pixels[0, 2047] = 255, 51, 255  # red corner; red (1, 1); last green
@@ -71,7 +71,7 @@ def test_the_directory_may_be_the_folder_its_parent_or_have_or_be_the_archive(fi
     assert [p.name for p in archive.parent.iterdir()] == [ARCHIVE]  # nothing was unpacked
 
 
-def test_without_a_directory_it_is_looked_for_in_the_users_cache(files, tmp_path, monkeypatch):
+def test_without_a_directory_it_is_read_from_the_cache(files, tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     write(tmp_path / "st3" / "cifar10" / FOLDER, files)
     assert len(cifar10().test) == 4
@@ -104,10 +104,10 @@ def test_augmenting_crops_and_mirrors_and_can_be_turned_off(files, tmp_path):
     assert cifar10(tmp_path, augment=False).train.draw(2000, torch.Generator()).unique().tolist() == [0]
 
 
-def test_nothing_there_says_what_to_do(tmp_path):
+def test_an_empty_directory_says_what_to_do(tmp_path):
     assert fault(tmp_path / "none") == (
         f"cifar10 was not found in {tmp_path / 'none'} (neither {FOLDER} nor {ARCHIVE}); "
-        f"say --download (in Python: download=True), or get {ADDRESS} and put it there"
+        f"add --download (in Python: download=True), or get {ADDRESS} and put it there"
     )
 
 
@@ -115,11 +115,11 @@ def test_a_missing_file_is_named(files, tmp_path):
     del files["data_batch_3"]
     assert fault(write(tmp_path / FOLDER, files)) == (
         f"cifar10: {tmp_path / FOLDER} lacks data_batch_3; "
-        f"say --download (in Python: download=True), or get {ADDRESS} and put it there"
+        f"add --download (in Python: download=True), or get {ADDRESS} and put it there"
     )
 
 
-def test_an_incomplete_folder_yields_to_the_archive_beside_it(files, tmp_path):
+def test_an_archive_is_read_instead_of_an_incomplete_folder_beside_it(files, tmp_path):
     write(tmp_path, {ARCHIVE: tar_gz(FOLDER, files)})
     del files["test_batch"]
     write(tmp_path / FOLDER, files)
@@ -132,7 +132,7 @@ def test_a_damaged_file_is_named_with_both_checksums(files, tmp_path):
     assert text.startswith(
         f"{tmp_path / 'data_batch_2'} is damaged or another version (md5 d41d8cd98f00b204e9800998ecf8427e, expected "
     )
-    assert text.endswith(f"); delete it, then say --download (in Python: download=True) or get {ADDRESS}")
+    assert text.endswith(f"); delete it, then add --download (in Python: download=True) or get {ADDRESS}")
     archive = write(tmp_path / "packed", {ARCHIVE: tar_gz(FOLDER, files)}) / ARCHIVE
     assert fault(archive).startswith(f"data_batch_2 in {archive} is damaged or another version (md5 d41d8")
 
@@ -142,14 +142,14 @@ def test_a_truncated_archive_is_one_sentence(files, tmp_path, share):
     whole = tar_gz(FOLDER, files)
     archive = write(tmp_path, {ARCHIVE: whole[: int(share * len(whole))]}) / ARCHIVE
     text = fault(tmp_path)
-    assert text.startswith(f"{archive} is truncated or no tar.gz (") or "holds no" in text
-    assert text.endswith(f"; delete it, then say --download (in Python: download=True) or get {ADDRESS}")
+    assert text.startswith(f"{archive} is truncated or not a tar.gz file (") or "does not contain" in text
+    assert text.endswith(f"; delete it, then add --download (in Python: download=True) or get {ADDRESS}")
 
 
 def test_an_archive_without_a_file_is_refused(files, tmp_path):
     del files["batches.meta"]
     archive = write(tmp_path, {ARCHIVE: tar_gz(FOLDER, files)}) / ARCHIVE
-    assert fault(tmp_path).startswith(f"{archive} holds no {FOLDER}/batches.meta; delete it")
+    assert fault(tmp_path).startswith(f"{archive} does not contain {FOLDER}/batches.meta; delete it")
 
 
 def trap(name, kind=tarfile.REGTYPE, target=""):
@@ -170,11 +170,11 @@ def trap(name, kind=tarfile.REGTYPE, target=""):
     ],
     ids=lambda member: f"{member.name} {member.type!r}",
 )
-def test_an_archive_that_leads_out_of_itself_is_refused(files, tmp_path, member):
+def test_an_archive_with_links_devices_or_paths_outside_is_refused(files, tmp_path, member):
     archive = write(tmp_path / "data", {ARCHIVE: tar_gz(FOLDER, {}, member)}) / ARCHIVE
     assert fault(archive) == (
-        f"{archive} was refused: its entry {member.name!r} is a link, leads out of the archive or is too large; "
-        "delete it and get it from its makers"
+        f"{archive} was refused: its entry {member.name!r} is a link or a device, leads out of the archive or is too "
+        "large; delete it and get it from its publisher"
     )
     assert [p.name for p in tmp_path.rglob("*")] == ["data", ARCHIVE]
 
@@ -185,7 +185,7 @@ def test_a_pickle_with_a_call_is_refused_even_with_the_right_checksum(monkeypatc
     }
     expect(monkeypatch, CIFAR10, files)
     text = fault(write(tmp_path, files))
-    assert text.startswith(f"{tmp_path / 'batches.meta'} was refused: it asks for os.mkdir")
+    assert text.startswith(f"{tmp_path / 'batches.meta'} was refused: it calls os.mkdir")
     assert not (tmp_path / "trap").exists()
 
 
@@ -195,14 +195,14 @@ def test_a_pickle_with_a_call_is_refused_even_with_the_right_checksum(monkeypatc
         (
             "test_batch",
             python2_pickle(np.zeros((1, 3071), np.uint8), [1]),
-            "holds no pictures of 3×32×32 bytes",
+            "does not hold pictures of 3×32×32 bytes",
         ),
         (
             "test_batch",
             python2_pickle(np.zeros((1, 3072), np.uint8), [1, 2]),
-            "holds no pictures of 3×32×32 bytes",
+            "does not hold pictures of 3×32×32 bytes",
         ),
-        ("test_batch", pickle.dumps([1, 2]), "holds no pictures of 3×32×32 bytes with labels"),
+        ("test_batch", pickle.dumps([1, 2]), "does not hold pictures of 3×32×32 bytes with labels"),
         (
             "test_batch",
             python2_pickle(np.zeros((1, 3072), np.uint8), [10]),
@@ -218,17 +218,17 @@ def test_content_that_cannot_be_cifar_is_refused(monkeypatch, tmp_path, name, co
     assert fault(write(tmp_path, files)).startswith(f"{tmp_path / name} {complaint}")
 
 
-def test_one_of_its_files_is_answered_with_the_folder_to_give(files, tmp_path):
+def test_if_one_of_its_files_is_given_the_error_names_the_folder(files, tmp_path):
     write(tmp_path / "cifar-10-batches-py", files)
     folder = tmp_path / "cifar-10-batches-py"
-    said = f"{folder / 'data_batch_1'} is one of the files of cifar10: give its folder, {folder}"
-    assert fault(folder / "data_batch_1") == said
+    expected = f"{folder / 'data_batch_1'} is one of the files of cifar10: give its folder, {folder}"
+    assert fault(folder / "data_batch_1") == expected
 
 
-def test_another_file_of_the_users_is_not_to_be_deleted(tmp_path):
+def test_a_file_of_another_name_is_not_taken_for_a_damaged_archive(tmp_path):
     (tmp_path / "notes.txt").write_text("mine")
     text = fault(tmp_path / "notes.txt")
-    assert text.startswith(f"{tmp_path / 'notes.txt'} is truncated or no tar.gz (")
+    assert text.startswith(f"{tmp_path / 'notes.txt'} is truncated or not a tar.gz file (")
     assert text.endswith(
         "; give cifar-10-python.tar.gz, cifar-10-batches-py, or the folder that holds one of them"
     )

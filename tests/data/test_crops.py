@@ -1,4 +1,4 @@
-"""Which part of a photograph is seen."""
+"""The part of a photograph that the network sees."""
 
 import math
 from random import Random
@@ -9,7 +9,7 @@ from st3.data.crops import central_box, largest_box, random_box, short_side_size
 
 
 class Script:
-    """Random numbers, written down beforehand."""
+    """Returns the given numbers instead of random ones."""
 
     def __init__(self, *numbers: float) -> None:
         self.numbers = list(numbers)
@@ -43,7 +43,7 @@ def test_after_ten_tries_the_largest_central_box_is_taken():
         ((1, 1), (0, 0, 1, 1)),
     ],
 )
-def test_the_largest_central_box_keeps_the_shape_between_3_to_4_and_4_to_3(size, box):
+def test_the_aspect_ratio_of_the_largest_central_box_is_between_3_to_4_and_4_to_3(size, box):
     assert largest_box(*size) == box
 
 
@@ -66,7 +66,7 @@ def test_boxes_lie_in_the_picture_and_cover_the_range_of_areas_and_shapes(size):
     ("size", "short", "scaled"),
     [((500, 375), 256, (341, 256)), ((375, 500), 256, (256, 341)), ((10, 10), 256, (256, 256))],
 )
-def test_the_short_side_is_scaled_and_the_shape_kept(size, short, scaled):
+def test_the_short_side_is_scaled_and_the_aspect_ratio_kept(size, short, scaled):
     assert short_side_size(*size, short) == scaled
 
 

@@ -1,4 +1,4 @@
-"""The digits inside the package."""
+"""The digits that come with the package."""
 
 import pytest
 import torch
@@ -29,7 +29,7 @@ def test_every_class_has_its_share_of_each_part():
         assert (counts - total * counts.sum() / 1797).abs().max() <= 1
 
 
-def test_training_pictures_have_mean_0_and_deviation_1():
+def test_training_pictures_have_mean_0_and_standard_deviation_1():
     pictures, _ = everything(digits().train)
     assert abs(pictures.mean()) < 1e-4
     assert abs(pictures.std() - 1) < 1e-4
@@ -43,17 +43,17 @@ def test_the_first_picture_of_the_published_set_is_a_zero():
     assert torch.cat(found).tolist() == [0]
 
 
-def test_a_shift_moves_the_digit_by_one_pixel_and_fills_with_paper():
+def test_a_shift_moves_the_digit_by_one_pixel_and_fills_with_background():
     train = digits().train
     plain = train.batch(torch.tensor([0]), None)[0]
     moved = train.batch(torch.tensor([0]), torch.tensor([[0, 2, 0]]))[0]  # down by one and left by one
     assert torch.equal(moved[..., 1:, :-1], plain[..., :-1, 1:])
-    paper = -0.30515 / 0.37637
-    assert torch.allclose(moved[..., 0, :], torch.tensor(paper))
-    assert torch.allclose(moved[..., :, -1], torch.tensor(paper))
+    background = torch.tensor(-0.30515 / 0.37637)
+    assert torch.allclose(moved[..., 0, :], background)
+    assert torch.allclose(moved[..., :, -1], background)
 
 
-def test_digits_are_shifted_and_never_mirrored_unless_augmenting_is_off():
+def test_digits_are_shifted_but_never_mirrored_and_neither_without_augmenting():
     draws = digits().train.draw(500, torch.Generator().manual_seed(0))
     assert [column.unique().tolist() for column in draws.unbind(1)] == [[0, 1, 2], [0, 1, 2], [0]]
     assert digits(augment=False).train.draw(500, torch.Generator()).unique().tolist() == [0]
@@ -66,11 +66,3 @@ def test_a_damaged_file_is_reported(monkeypatch):
     assert str(error.value).endswith(
         f"digits.npz is damaged (its sha256 is not {'0' * 64}); install st3 again"
     )
-
-
-@pytest.mark.parametrize("said", [{"directory": "/data"}, {"download": True}])
-def test_files_of_ones_own_are_not_silently_ignored(said):
-    with pytest.raises(
-        DataError, match=r"digits are part of st3 and need no --d\S+; did you mean another --data \("
-    ):
-        digits(**said)

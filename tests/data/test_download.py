@@ -1,4 +1,4 @@
-"""Downloads from a server on this machine: whole, resumed, damaged, broken off, and without a network."""
+"""Downloads from a local server: complete, resumed, damaged, interrupted, and without a network."""
 
 import hashlib
 import http.server
@@ -20,7 +20,7 @@ SUM = hashlib.md5(CONTENT).hexdigest()
 
 
 class Server(http.server.ThreadingHTTPServer):
-    """Files by name. It can ignore Range, and hang up after some bytes."""
+    """Serves files by name. It can ignore the Range header, or hang up after some bytes."""
 
     def __init__(self) -> None:
         super().__init__(("127.0.0.1", 0), Handler)
@@ -79,33 +79,33 @@ def left(target):
     return sorted(path.name for path in target.parent.iterdir())
 
 
-def test_a_file_appears_whole_under_its_name(server, target):
+def test_a_file_appears_under_its_name_once_complete(server, target):
     seen = []
-    download_file(server.address(), target, md5=SUM, progress=lambda *told: seen.append(told))
+    download_file(server.address(), target, md5=SUM, progress=lambda *progress: seen.append(progress))
     assert target.read_bytes() == CONTENT
     assert left(target) == ["file.bin"]
     assert len(seen) > 2
     assert seen[-1] == ("file.bin", len(CONTENT), len(CONTENT))
 
 
-def test_only_the_missing_rest_is_asked_for(server, target):
+def test_only_the_missing_bytes_are_requested(server, target):
     write(target.parent, {"file.bin.part": CONTENT[:300_000]})
     seen = []
-    download_file(server.address(), target, md5=SUM, progress=lambda *told: seen.append(told))
+    download_file(server.address(), target, md5=SUM, progress=lambda *progress: seen.append(progress))
     assert target.read_bytes() == CONTENT
     assert server.asked == [("/file.bin", "bytes=300000-")]
     assert seen[0][1] > 300_000
     assert seen[-1][1:] == (len(CONTENT), len(CONTENT))
 
 
-def test_a_server_that_ignores_range_sends_all_of_it_again(server, target):
+def test_a_server_that_ignores_the_range_sends_the_whole_file(server, target):
     server.knows_range = False
     write(target.parent, {"file.bin.part": b"x" * 300_000})
     download_file(server.address(), target, md5=SUM)
     assert target.read_bytes() == CONTENT
 
 
-def test_a_part_that_is_already_whole_is_taken(server, target):
+def test_a_part_that_is_already_complete_is_used(server, target):
     write(target.parent, {"file.bin.part": CONTENT})
     download_file(server.address(), target, md5=SUM)
     assert target.read_bytes() == CONTENT
@@ -116,13 +116,13 @@ def test_a_wrong_checksum_leaves_nothing(server, target):
     with pytest.raises(DataError) as error:
         download_file(server.address(), target, md5="0" * 32)
     assert str(error.value) == (
-        f"what {server.address()} sent is damaged or another version (md5 {SUM}, expected {'0' * 32}) "
-        f"and was deleted; try again, or get the file elsewhere and put it at {target}"
+        f"the download of {server.address()} is damaged or another version (md5 {SUM}, expected {'0' * 32}) "
+        f"and was deleted; try again, or get the file elsewhere and save it as {target}"
     )
     assert left(target) == []
 
 
-def test_a_part_of_another_file_is_found_out_and_deleted(server, target):
+def test_a_part_of_another_file_is_detected_and_deleted(server, target):
     write(target.parent, {"file.bin.part": b"x" * 300_000})
     with pytest.raises(DataError, match="was deleted; try again"):
         download_file(server.address(), target, md5=SUM)
@@ -130,13 +130,13 @@ def test_a_part_of_another_file_is_found_out_and_deleted(server, target):
     assert target.read_bytes() == CONTENT
 
 
-def test_what_came_before_a_broken_connection_is_kept_for_the_next_time(server, target):
+def test_after_a_broken_connection_the_download_continues_next_time(server, target):
     server.hangs_up_after = 400_000
     with pytest.raises(DataError) as error:
         download_file(server.address(), target, md5=SUM)
     assert str(error.value) == (
         f"could not download {server.address()} (the connection broke after 400,000 of 1,024,000 bytes); "
-        f"try again, or get the file elsewhere and put it at {target}"
+        f"try again, or get the file elsewhere and save it as {target}"
     )
     assert left(target) == ["file.bin.part"]
     assert part_of(target).read_bytes() == CONTENT[:400_000]
@@ -145,7 +145,7 @@ def test_what_came_before_a_broken_connection_is_kept_for_the_next_time(server, 
     assert target.read_bytes() == CONTENT
 
 
-def test_without_a_network_the_sentence_has_the_address_and_the_remedy(target):
+def test_without_a_network_the_error_has_the_address_and_the_remedy(target):
     with socket.socket() as taken:  # bound but not listening: a connection is refused
         taken.bind(("127.0.0.1", 0))
         address = f"http://127.0.0.1:{taken.getsockname()[1]}/file.bin"
@@ -153,7 +153,7 @@ def test_without_a_network_the_sentence_has_the_address_and_the_remedy(target):
             download_file(address, target, md5=SUM)
     text = str(error.value)
     assert text.startswith(f"could not download {address} (")
-    assert text.endswith(f"); try again, or get the file elsewhere and put it at {target}")
+    assert text.endswith(f"); try again, or get the file elsewhere and save it as {target}")
     assert "\n" not in text
 
 

@@ -35,7 +35,7 @@ def test_the_last_training_pictures_are_for_validation(packed, tmp_path):
     assert splits.classes[9] == "Ankle boot"
 
 
-def test_officially_there_are_60000_and_10000_of_which_5000_are_held_out():
+def test_60000_and_10000_pictures_are_published_and_5000_are_held_out():
     assert module.COUNTS == {"train": 60_000, "t10k": 10_000}
     assert module.HELD_OUT == 5_000
 
@@ -62,7 +62,7 @@ def test_a_missing_file_is_named_with_its_address(packed, tmp_path):
     del packed[f"{LABELS}.gz"]
     assert fault(write(tmp_path, packed)) == (
         f"fashion_mnist: {tmp_path} holds neither {LABELS}.gz nor {LABELS}; "
-        f"say --download (in Python: download=True), or get "
+        f"add --download (in Python: download=True), or get "
         f"http://fashion-mnist.s3-website.eu-central-1.amazonaws.com/{LABELS}.gz and put it there"
     )
 
@@ -72,7 +72,7 @@ def test_a_damaged_gz_file_is_refused_by_its_checksum(packed, tmp_path):
     text = fault(write(tmp_path, packed))
     assert text.startswith(f"{tmp_path / IMAGES}.gz is damaged or another version (md5 ")
     assert text.endswith(
-        f"delete it, then say --download (in Python: download=True) or get {module.ADDRESS}/{IMAGES}.gz"
+        f"delete it, then add --download (in Python: download=True) or get {module.ADDRESS}/{IMAGES}.gz"
     )
 
 
@@ -83,17 +83,17 @@ def test_a_gz_file_that_cannot_be_unpacked_is_one_sentence(packed, tmp_path, mon
     monkeypatch.setitem(module.MD5, IMAGES, md5(content))
     text = fault(write(tmp_path, packed | {f"{IMAGES}.gz": content}))
     assert text.startswith(f"{tmp_path / IMAGES}.gz cannot be read (")
-    assert text.endswith("; delete it and get it again")
+    assert text.endswith("; delete it and download it again")
 
 
 def test_a_label_without_a_class_is_refused(packed, tmp_path):
     files = fashion_files() | {LABELS: idx(np.full(12, 10, np.uint8))}
     assert fault(write(tmp_path, files)) == (
-        f"{LABELS} in {tmp_path} has label 10, but the classes are 0 to 9; get it again"
+        f"{LABELS} in {tmp_path} has label 10, but the classes are 0 to 9; download it again"
     )
 
 
-def test_an_idx_file_is_parsed_by_hand():
+def test_an_idx_file_is_dimensions_and_then_bytes():
     content = bytes([0, 0, 8, 2, 0, 0, 0, 2, 0, 0, 0, 3, 1, 2, 3, 4, 5, 6])
     assert parse_idx(content, (2, 3), "file").tolist() == [[1, 2, 3], [4, 5, 6]]
 
@@ -101,25 +101,31 @@ def test_an_idx_file_is_parsed_by_hand():
 @pytest.mark.parametrize(
     ("content", "complaint"),
     [
-        (b"", "starts with nothing instead of 00000802"),
-        (bytes([0, 0, 8, 1, 0, 0, 0, 6, 1, 2, 3, 4, 5, 6]), "starts with 00000801 instead of 00000802"),
-        (bytes([0, 0, 13, 2]), "starts with 00000d02 instead of 00000802"),
+        (b"", "is not an idx file of bytes in 2 dimensions: it starts with nothing"),
+        (
+            bytes([0, 0, 8, 1, 0, 0, 0, 6, 1, 2, 3, 4, 5, 6]),
+            "is not an idx file of bytes in 2 dimensions: it starts with 00000801",
+        ),
+        (
+            bytes([0, 0, 13, 2]),
+            "is not an idx file of bytes in 2 dimensions: it starts with 00000d02 instead of 00000802",
+        ),
         (bytes([0, 0, 8, 2, 0, 0, 0, 3, 0, 0, 0, 2, 1, 2, 3, 4, 5, 6]), "holds 3×2 bytes instead of 2×3"),
         (bytes([0, 0, 8, 2, 0, 0]), "holds 0×0 bytes instead of 2×3"),
-        (bytes([0, 0, 8, 2, 0, 0, 0, 2, 0, 0, 0, 3, 1, 2, 3, 4, 5]), "has 5 bytes of 6"),
-        (bytes([0, 0, 8, 2, 0, 0, 0, 2, 0, 0, 0, 3, 1, 2, 3, 4, 5, 6, 7]), "has 7 bytes of 6"),
+        (bytes([0, 0, 8, 2, 0, 0, 0, 2, 0, 0, 0, 3, 1, 2, 3, 4, 5]), "holds 5 bytes instead of 6"),
+        (bytes([0, 0, 8, 2, 0, 0, 0, 2, 0, 0, 0, 3, 1, 2, 3, 4, 5, 6, 7]), "holds 7 bytes instead of 6"),
     ],
 )
-def test_magic_and_sizes_of_an_idx_file_are_checked(content, complaint):
+def test_the_magic_number_and_the_sizes_of_an_idx_file_are_checked(content, complaint):
     with pytest.raises(DataError) as error:
         parse_idx(content, (2, 3), "file")
     assert str(error.value).startswith(f"file {complaint}")
-    assert str(error.value).endswith("delete it and get it again")
+    assert str(error.value).endswith("delete it and download it again")
 
 
-def test_one_of_its_files_is_answered_with_the_folder_to_give(packed, tmp_path):
+def test_if_one_of_its_files_is_given_the_error_names_the_folder(packed, tmp_path):
     write(tmp_path, packed)
     file = tmp_path / "t10k-images-idx3-ubyte.gz"
     assert file.is_file()
-    said = f"fashion_mnist: {file} is a file; give the folder of its four files, {tmp_path}"
-    assert fault(file) == said
+    expected = f"fashion_mnist: {file} is a file; give the folder that holds its four files, {tmp_path}"
+    assert fault(file) == expected

@@ -1,4 +1,4 @@
-"""Crops, mirrored pictures and normalised bytes, written out by hand."""
+"""Crops, mirrored pictures and normalised bytes, worked out by hand."""
 
 import pytest
 import torch
@@ -34,7 +34,7 @@ def test_a_crop_at_a_known_offset(down, right, zero, edge):
     assert made(pictures(shift=1, padding="edge"), (down, right, 0)).tolist() == [[edge]]
 
 
-def test_a_mirrored_picture_is_cropped_first():
+def test_a_picture_is_cropped_before_it_is_mirrored():
     assert made(pictures(shift=1, flip=True), (1, 2, 1)).tolist() == [[[[0, 2], [0, 4]]]]
 
 
@@ -51,7 +51,7 @@ def test_bytes_are_normalised_channel_by_channel():
     torch.testing.assert_close(of.batch(FIRST, None)[0], expected)
 
 
-def test_black_is_padded_before_it_is_normalised():
+def test_padding_is_black_before_normalisation():
     of = pictures(shift=1, mean=(0.5,), std=(2.0,))
     assert made(of, (0, 0, 0)).tolist() == [[[[-0.25, -0.25], [-0.25, 0.25]]]]
 
@@ -60,7 +60,7 @@ def test_without_draws_the_picture_is_unchanged():
     assert pictures(shift=1, flip=True).batch(FIRST, None)[0].tolist() == ONE.tolist()
 
 
-def test_draws_cover_every_offset_and_both_sides_evenly():
+def test_draws_are_uniform_over_offsets_and_mirroring():
     draws = pictures(shift=4, flip=True).draw(18_000, torch.Generator().manual_seed(0))
     assert draws.shape == (18_000, 3)
     for column, values in ((0, 9), (1, 9), (2, 2)):
@@ -69,19 +69,19 @@ def test_draws_cover_every_offset_and_both_sides_evenly():
         assert (counts - 18_000 / values).abs().max() < 5 * (18_000 / values) ** 0.5
 
 
-def test_what_is_not_augmented_draws_nothing_but_zeros():
+def test_without_augmentation_all_draws_are_zero():
     of = pictures()
     assert of.draw(5, torch.Generator().manual_seed(0)).unique().tolist() == [0]
     assert made(of, (0, 0, 0)).tolist() == ONE.tolist()
 
 
-def test_a_batch_does_not_touch_the_pixels_it_is_made_of():
+def test_a_batch_does_not_share_memory_with_the_pixels():
     of = pictures(pixels=ONE.clone(), mean=(3.0,))
     of.batch(FIRST, None)[0].zero_()
     assert torch.equal(of.pixels, ONE)
 
 
-def test_moved_pictures_keep_their_labels_on_the_cpu_and_say_where_they_are():
+def test_moved_pictures_keep_their_labels_on_the_cpu_and_know_their_device():
     moved = pictures(shift=1).to("meta")
     assert moved.device.type == "meta"
     assert moved.labels.device.type == "cpu"

@@ -20,7 +20,7 @@ class Trap:
         return os.mkdir, (str(self.path),)
 
 
-def test_a_file_of_python_2_arrives_with_its_array_and_labels():
+def test_a_file_written_by_python_2_gives_its_array_and_labels():
     pixels = np.arange(6, dtype=np.uint8).reshape(2, 3)
     table = load_plain(python2_pickle(pixels, [7, 9]), "file")
     assert set(table) == {b"data", b"labels"}
@@ -30,7 +30,7 @@ def test_a_file_of_python_2_arrives_with_its_array_and_labels():
 
 
 @pytest.mark.parametrize("protocol", [2, 3, 4, 5])
-def test_values_pickled_today_can_be_read_too(protocol):
+def test_values_pickled_by_python_3_can_be_read(protocol):
     content = pickle.dumps({b"names": [b"cat", "dog"], "data": np.ones((2, 2))}, protocol=min(protocol, 4))
     table = load_plain(content, "file")
     assert table[b"names"] == [b"cat", "dog"]
@@ -42,8 +42,8 @@ def test_a_pickle_that_calls_a_function_is_refused_and_nothing_is_called(tmp_pat
     with pytest.raises(DataError) as error:
         load_plain(content, "data_batch_1")
     assert str(error.value) == (
-        f"data_batch_1 was refused: it asks for {os.mkdir.__module__}.mkdir, which no file of pictures needs; "
-        "delete it and get it from its makers"
+        f"data_batch_1 was refused: it calls {os.mkdir.__module__}.mkdir, which no file of pictures needs; "
+        "delete it and get it from its publisher"
     )
     assert not (tmp_path / "trap").exists()
 
@@ -52,22 +52,22 @@ def test_a_pickle_that_calls_a_function_is_refused_and_nothing_is_called(tmp_pat
     "content",
     [b"cos\nsystem\n.", b"cbuiltins\neval\n.", b"cnumpy\nload\n.", b"\x80\x04\x8c\x02os\x8c\x06system\x93."],
 )
-def test_other_names_are_refused(content):
-    with pytest.raises(DataError, match="was refused: it asks for"):
+def test_other_functions_are_refused(content):
+    with pytest.raises(DataError, match="was refused: it calls"):
         load_plain(content, "file")
 
 
 def test_harmless_classes_are_refused_too():
-    with pytest.raises(DataError, match=r"asks for collections\.OrderedDict"):
+    with pytest.raises(DataError, match=r"calls collections\.OrderedDict"):
         load_plain(pickle.dumps(collections.OrderedDict(a=1)), "file")
 
 
 def test_arrays_of_objects_are_refused():
-    with pytest.raises(DataError, match="array of type 'O8'"):
+    with pytest.raises(DataError, match="array of dtype 'O8'"):
         load_plain(pickle.dumps(np.array([{}, None]), protocol=2), "file")
 
 
 @pytest.mark.parametrize("content", [b"", b"no pickle", python2_pickle(np.ones((1, 4), np.uint8), [1])[:-9]])
 def test_damaged_bytes_are_one_sentence(content):
-    with pytest.raises(DataError, match=r"^file is damaged and cannot be read \(.*\); get it again$"):
+    with pytest.raises(DataError, match=r"^file is damaged and cannot be read \(.*\); download it again$"):
         load_plain(content, "file")

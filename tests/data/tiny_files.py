@@ -1,4 +1,4 @@
-"""Tiny data sets in the layouts of the real ones, so that tests need neither a network nor a gigabyte."""
+"""Tiny data sets with the file layout of the real ones, so that tests need no download."""
 
 import dataclasses
 import gzip
@@ -14,9 +14,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from st3.data import cifar, fashion_mnist
+from st3.data import DATASETS, Splits, cifar, fashion_mnist
+from st3.data import imagenet as imagenet_module
 
-Maker = Callable[[Path, pytest.MonkeyPatch], tuple[Path | None, dict[str, Any]]]  # -> directory and options
+# Writes tiny files into a directory, and returns the options to read them with.
+Maker = Callable[[Path, pytest.MonkeyPatch], dict[str, Any]]
 
 
 def md5(content: bytes) -> str:
@@ -28,7 +30,7 @@ def noise(count: int, *shape: int, seed: int = 0) -> np.ndarray:
 
 
 def python2_pickle(pixels: np.ndarray, labels: list[int], key: bytes = b"labels") -> bytes:
-    """Write {"data": array, key: list} with the instructions that Python 2 and old numpy used for CIFAR."""
+    """Write {"data": array, key: list} with the pickle instructions of Python 2 and old NumPy, as CIFAR has them."""
 
     def text(value: bytes) -> bytes:
         return b"T" + struct.pack("<i", len(value)) + value
@@ -48,7 +50,7 @@ def python2_pickle(pixels: np.ndarray, labels: list[int], key: bytes = b"labels"
 
 
 def cifar_files(layout: cifar.Layout, per_file: int = 4) -> dict[str, bytes]:
-    """Return a few pictures per file: every pixel random, labels 0, 1, 2, ... over all files."""
+    """Return files with a few pictures each: random pixels, labels 0, 1, 2, ... over all files."""
     files = {}
     for number, name in enumerate((*layout.train, layout.test)):
         labels = [(number * per_file + i) % layout.classes for i in range(per_file)]
@@ -61,7 +63,7 @@ def cifar_files(layout: cifar.Layout, per_file: int = 4) -> dict[str, bytes]:
 def expect(
     monkeypatch: pytest.MonkeyPatch, layout: cifar.Layout, files: dict[str, bytes], **changes: Any
 ) -> cifar.Layout:
-    """Let st3 take these files for the published ones, with the last 2 training pictures for validation."""
+    """Make st3 accept these files as the published ones, with the last 2 training pictures for validation."""
     sums = {name: md5(content) for name, content in files.items()}
     archive = dataclasses.replace(layout.archive, files=sums, **changes)
     tiny = dataclasses.replace(layout, archive=archive, held_out=2)
@@ -102,7 +104,7 @@ def fashion_files(train: int = 12, test: int = 5) -> dict[str, bytes]:
 
 
 def expect_fashion(monkeypatch: pytest.MonkeyPatch, train: int = 12, test: int = 5) -> dict[str, bytes]:
-    """Let st3 take small files for the published ones, and return these, gzipped."""
+    """Make st3 accept small files as the published ones, and return them gzipped."""
     packed = {name: gzip.compress(content) for name, content in fashion_files(train, test).items()}
     monkeypatch.setattr(fashion_mnist, "COUNTS", {"train": train, "t10k": test})
     monkeypatch.setattr(fashion_mnist, "HELD_OUT", 2)
@@ -110,16 +112,17 @@ def expect_fashion(monkeypatch: pytest.MonkeyPatch, train: int = 12, test: int =
     return {f"{name}.gz": content for name, content in packed.items()}
 
 
-def picture_folders(
-    root: Path, train: int = 4, val: int = 2, classes: tuple[str, ...] = ("cat", "dog")
-) -> Path:
-    """Write random pictures of 12×10 pixels (width × height) into class folders."""
+def picture_folders(root: Path, classes: tuple[str, ...] = ("cat", "dog"), **counts: int) -> Path:
+    """Write random pictures, 12 pixels wide and 10 high, into class folders.
+
+    `counts` are pictures per class: train=4, val=2 unless given. `all` stands for class folders in `root` itself.
+    """
     from PIL import Image
 
     seed = 0
-    for part, count in (("train", train), ("val", val)):
+    for part, count in (counts or {"train": 4, "val": 2}).items():
         for name in classes:
-            folder = root / part / name
+            folder = root / name if part == "all" else root / part / name
             folder.mkdir(parents=True)
             for number in range(count):
                 seed += 1
@@ -128,29 +131,47 @@ def picture_folders(
 
 
 def make_cifar(layout: cifar.Layout) -> Maker:
-    def make(directory: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Path, dict[str, Any]]:
+    def make(directory: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
         files = cifar_files(layout, per_file=8)
         expect(monkeypatch, layout, files)
         write(directory / layout.archive.folder, files)
-        return directory, {}
+        return {}
 
     return make
 
 
-def make_fashion(directory: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Path, dict[str, Any]]:
-    return write(directory, expect_fashion(monkeypatch)), {}
+def make_fashion(directory: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
+    write(directory, expect_fashion(monkeypatch))
+    return {}
 
 
-def make_imagenet(directory: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[Path, dict[str, Any]]:
+def make_folder(directory: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
     pytest.importorskip("PIL")
-    return picture_folders(directory), {"side": 6, "resize": 8, "validation": 2}
+    picture_folders(directory, all=4)
+    return {"side": 32}
 
 
-# A new data set gets its maker here; the contract suite asks for it.
+def make_imagenet(directory: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
+    pytest.importorskip("PIL")
+    picture_folders(directory)
+    monkeypatch.setattr(imagenet_module, "CLASSES", 2)
+    return {"side": 32, "validation": 0.25}
+
+
+# A data set that reads files gets its maker here; an embedded one needs none.
 MAKERS: dict[str, Maker] = {
     "cifar10": make_cifar(cifar.CIFAR10),
     "cifar100": make_cifar(cifar.CIFAR100),
-    "digits": lambda directory, monkeypatch: (None, {}),
     "fashion_mnist": make_fashion,
+    "folder": make_folder,
     "imagenet": make_imagenet,
 }
+
+
+def read_tiny(name: str, directory: Path, monkeypatch: pytest.MonkeyPatch) -> Splits:
+    """Read the data set `name`: from tiny files written to `directory`, or without any if it is embedded."""
+    if DATASETS.declaration(name).embedded:
+        return DATASETS[name]()
+    assert name in MAKERS, f"write a maker of tiny files for {name!r} in tests/data/tiny_files.py"
+    options = MAKERS[name](directory, monkeypatch)
+    return DATASETS[name](directory, **options)

@@ -1,6 +1,6 @@
-"""Every buffer of the arena and every array that kernels read as a block of its own: a sanitizer sees where it ends.
+"""Allocate every arena buffer and every kernel array separately, so that a sanitizer detects overruns.
 
-A plugin of pytest, too: `-p tests.engine.exact_blocks`.
+Also a pytest plugin: `-p tests.engine.exact_blocks`.
 """
 
 import ctypes
@@ -14,7 +14,7 @@ from st3.engine.memory import Buffer
 
 
 def exact(count: int) -> np.ndarray:
-    """Return bytes that begin on a cache line and end where their block does; they are never freed."""
+    """Return an allocation of exactly `count` bytes that starts on a cache line; it is never freed."""
     address = ctypes.c_void_p()
     if ctypes.CDLL(None).posix_memalign(ctypes.byref(address), ctypes.c_size_t(64), ctypes.c_size_t(count)):
         raise MemoryError(count)
@@ -25,7 +25,7 @@ def exact(count: int) -> np.ndarray:
 
 
 class Apart:
-    """An arena whose buffers lie apart, each in a block of its own size."""
+    """An arena whose buffers are separate allocations."""
 
     def __init__(self, kernels: native.Kernels, buffers: list[Buffer]) -> None:
         self.floats = 0
@@ -49,7 +49,7 @@ class Apart:
 
 
 class Single:
-    """A store whose arrays lie apart."""
+    """A store whose arrays are separate allocations."""
 
     def __init__(self, kernels: native.Kernels) -> None:
         pass

@@ -1,4 +1,4 @@
-"""Models that a graph reader can stumble over, each with an input."""
+"""Models with unusual features, each with an input."""
 
 from collections.abc import Callable
 from typing import Any
@@ -11,7 +11,7 @@ __all__ = ["ODD", "randomise", "zero_filters"]
 
 
 def randomise(model: nn.Module, seed: int = 0) -> nn.Module:
-    """Give batch norms statistics and biases that are not the trivial ones; return the model in eval mode."""
+    """Randomise biases and batch norm statistics; return the model in eval mode."""
     generator = torch.Generator().manual_seed(seed)
     with torch.no_grad():
         for parameter in model.parameters():
@@ -43,13 +43,13 @@ class Convolutions(nn.Module):
         self.depthwise = nn.Conv2d(6, 12, 3, padding=1, groups=6)
 
     def forward(self, x: Tensor) -> Tensor:
-        x = F.pad(self.same(x), (0, 1, 2, 0))  # as other frameworks pad: on one side only
+        x = F.pad(self.same(x), (0, 1, 2, 0))  # on one side only, as in other frameworks
         x = self.grouped(F.pad(self.dilated(x), (1, 2, 0, 1)))
         return self.depthwise(self.valid(x))
 
 
 class PreActivated(nn.Module):
-    """Norms before convolutions: one that padding keeps apart, one that folds forward, one in two places."""
+    """Norms before convolutions: one before a padded convolution, one that can be folded, one that is read twice."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -65,7 +65,7 @@ class PreActivated(nn.Module):
 
 
 class Joined(nn.Module):
-    """Branches joined along the channels, pooling of every kind, a module used twice."""
+    """Branches concatenated along the channels, pooling of every kind, a module used twice."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -89,7 +89,7 @@ class Joined(nn.Module):
 
 
 class SqueezeExcite(nn.Module):
-    """A product of two values, which the engine leaves to torch."""
+    """A product of two values, which runs in torch."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -102,7 +102,7 @@ class SqueezeExcite(nn.Module):
 
 
 class Attention(nn.Module):
-    """A block as in a vision transformer, after cutting a picture into patches."""
+    """A patch embedding and one block of a vision transformer."""
 
     def __init__(self, width: int = 24, heads: int = 3) -> None:
         super().__init__()
@@ -125,7 +125,7 @@ class Attention(nn.Module):
 
 
 class ManyAnswers(nn.Module):
-    """Two inputs; a dict with a tuple, a constant, an input and None for an answer; changes in place on the way."""
+    """Two inputs, in-place operations, and a dict with a tuple, a constant, an input and None as output."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -149,7 +149,7 @@ class ManyAnswers(nn.Module):
 
 
 class Arithmetic(nn.Module):
-    """Constants per channel, which are batch norms in disguise, and others, which are not."""
+    """Arithmetic with constants per channel, which is an affine step, and with other constants."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -164,7 +164,7 @@ class Arithmetic(nn.Module):
 
 
 class Scores(nn.Module):
-    """Norm over features, a stored transposed weight, activations of every kind."""
+    """A norm over features, products with a constant matrix, activations of every kind."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -180,7 +180,7 @@ class Scores(nn.Module):
 
 
 class Masked(nn.Module):
-    """Masks, indices and numbers on the way, which are no float32 tensors; one of them is an answer."""
+    """Intermediate values and outputs that are not float32: masks, indices, float64."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -1,8 +1,8 @@
-"""A program, not a test: run random programs with exact buffers and compare with torch.
+"""Run random programs with exact buffers and compare with torch; a separate program, run by test_sanitizers.py.
 
     python random_programs.py ISA COUNT [THREADS]
 
-Every step is computed in a way taken at random.
+Every step uses a random alternative.
 """
 
 import sys
@@ -26,7 +26,7 @@ def weights(random: np.random.Generator, *shape: int) -> np.ndarray:
 
 
 def some_program(random: np.random.Generator) -> Program:
-    """Return one to four steps, each on the last one's result."""
+    """Return a program of one to four steps, each reading the previous one's result."""
     shape = (int(random.choice([1, 2, 16])), int(random.integers(1, 8)), *map(int, random.integers(3, 24, 2)))
     steps: list[Step] = []
     values = {"x": torch.zeros(shape)}
@@ -79,26 +79,26 @@ def some_program(random: np.random.Generator) -> Program:
     return Program(steps=tuple(steps), shapes=shapes, inputs=("x",), outputs=(last,))
 
 
-def any_way(kind: Any, random: np.random.Generator) -> None:
-    """Compute steps of a kind in a way taken at random: scratch is then as large as this way asks for, no larger."""
-    all_ways = kind.alternatives
+def use_random_alternative(kind: Any, random: np.random.Generator) -> None:
+    """Offer one random alternative for steps of a kind, so that scratch memory is no larger than it needs."""
+    all_alternatives = kind.alternatives
 
-    def one_way(self: Any) -> list[Any]:
-        ways = all_ways(self)
-        return [ways[random.integers(len(ways))]]
+    def one_alternative(self: Any) -> list[Any]:
+        found = all_alternatives(self)
+        return [found[random.integers(len(found))]]
 
-    kind.alternatives = one_way
+    kind.alternatives = one_alternative
 
 
 def main(isa: str, count: int, threads: int = 2) -> None:
     try:
         native.kernels(isa)
     except native.NativeError:
-        print(f"{isa} is not here")
+        print(f"{isa} is not available")
         return
     use_exact_blocks()
     for kind in (Convolution, Chain, Tilewise):
-        any_way(kind, np.random.default_rng(0))
+        use_random_alternative(kind, np.random.default_rng(0))
     for seed in range(count):
         random = np.random.default_rng(seed)
         program = some_program(random)

@@ -1,10 +1,10 @@
-"""Channels that are constant or unread are gone, those that are needed are not, and the answer stays."""
+"""Constant and unread channels are removed, needed ones are kept, and the output stays the same."""
 
 import pytest
 import torch
 import torch.nn.functional as F
-from tests.engine.answers import assert_close
 from tests.engine.odd_models import randomise, zero_filters
+from tests.engine.outputs import assert_close
 from torch import Tensor, nn
 
 import st3
@@ -12,7 +12,7 @@ from st3.engine.program import Conv, Linear
 
 
 def compiled(model: nn.Module, x: Tensor) -> list[tuple[int, ...]]:
-    """Return the shapes of the weights that are left, after comparing answers."""
+    """Compare the outputs and return the shapes of the compiled weights."""
     fast = st3.engine.compile(model, x, tune=False)
     with torch.no_grad():
         assert_close(fast(x), model(x), 1e-6)
@@ -26,13 +26,13 @@ def chain(padding: int) -> nn.Sequential:
     ).eval()
 
 
-def test_a_filter_of_zeros_goes_into_the_next_bias():
+def test_a_filter_of_zeros_is_absorbed_by_the_next_bias():
     model = chain(padding=0)
     zero_filters(model[0].weight, 1, 5, 6)
     assert compiled(model, torch.randn(2, 3, 9, 9)) == [(5, 3, 3, 3), (4, 5, 3, 3)]
 
 
-def test_a_constant_beside_padding_stays_unless_it_is_zero():
+def test_a_constant_before_a_padded_convolution_stays_unless_it_is_zero():
     model = chain(padding=1)  # a sigmoid of the bias is not zero, the padding is
     zero_filters(model[0].weight, 1, 5)
     assert compiled(model, torch.randn(2, 3, 9, 9)) == [(8, 3, 3, 3), (4, 8, 3, 3)]
@@ -42,14 +42,14 @@ def test_a_constant_beside_padding_stays_unless_it_is_zero():
     assert compiled(model, torch.randn(2, 3, 9, 9)) == [(7, 3, 3, 3), (4, 7, 3, 3)]
 
 
-def test_a_channel_that_nobody_reads_is_not_computed():
+def test_an_unread_channel_is_not_computed():
     model = chain(padding=1)
     with torch.no_grad():
         model[2].weight[:, [0, 3]] = 0
     assert compiled(model, torch.randn(2, 3, 9, 9)) == [(6, 3, 3, 3), (4, 6, 3, 3)]
 
 
-def test_a_removed_filter_may_be_the_last_one_that_read_a_channel():
+def test_a_removed_filter_may_be_the_last_reader_of_a_channel():
     torch.manual_seed(0)
     model = nn.Sequential(*(layer for n in (5, 6, 4) for layer in (nn.LazyLinear(n), nn.ReLU()))).eval()
     model(torch.randn(1, 7))
@@ -60,7 +60,7 @@ def test_a_removed_filter_may_be_the_last_one_that_read_a_channel():
     assert compiled(model, torch.randn(3, 7)) == [(4, 7), (5, 4), (4, 5)]
 
 
-def test_a_network_without_any_weight_left_still_answers():
+def test_a_network_without_any_weight_left_still_works():
     model = chain(padding=0)
     zero_filters(model[0].weight, *range(8))
     assert compiled(model, torch.randn(2, 3, 9, 9)) == [(1, 3, 3, 3), (4, 1, 3, 3)]
@@ -88,17 +88,17 @@ class Residual(nn.Module):
 @pytest.mark.parametrize(
     ("zeroed", "left"),
     [
-        (("branch",), 8),  # the shortcut still carries the channel
-        (("stem",), 8),  # the branch still makes it
+        (("branch",), 8),  # the shortcut still varies
+        (("stem",), 8),  # the branch still varies
         (("stem", "branch"), 7),
         (("depthwise",), 8),  # the branch reads the stem's channel
     ],
 )
-def test_a_channel_through_a_residual_goes_only_if_both_sides_are_constant(zeroed, left):
+def test_a_residual_channel_is_removed_only_if_both_sides_are_constant(zeroed, left):
     torch.manual_seed(0)
     model = randomise(Residual())
     with torch.no_grad():
-        model.stem.bias[2] = 0.0  # else the constant meets the branch's padding
+        model.stem.bias[2] = 0.0  # otherwise the branch's padding keeps the constant
         model.norm.bias[2] = model.norm.running_mean[2] = 0.0
         model.branch.bias[2] = 0.0
     for name in zeroed:
@@ -108,7 +108,7 @@ def test_a_channel_through_a_residual_goes_only_if_both_sides_are_constant(zeroe
 
 
 class Tokens(nn.Module):
-    """Linear layers over the last axis of three, and a norm over the first."""
+    """Linear layers over the last of three axes, and a norm over the middle one."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -138,14 +138,14 @@ class Branches(nn.Module):
         return self.grouped(y), left
 
 
-def test_outputs_and_grouped_convolutions_keep_their_channels_and_joined_ones_lose_theirs():
+def test_outputs_and_inputs_of_grouped_convolutions_keep_their_channels_and_concatenated_ones_lose_theirs():
     torch.manual_seed(0)
     model = Branches().eval()
     zero_filters(model.left.weight, 0)  # an output of the model
     zero_filters(model.right.weight, 1, 2)
     zero_filters(model.joined.weight, 3)  # read by a grouped convolution
     with torch.no_grad():
-        model.right.bias[1] = 0.0  # the mean over a window with padding is constant for zero only
+        model.right.bias[1] = 0.0  # the mean over a padded window is constant only if it is zero
     assert compiled(model, torch.randn(2, 2, 5, 5)) == [
         (4, 2, 1, 1),
         (3, 2, 3, 3),

@@ -1,4 +1,4 @@
-"""A compiled model may be called in a forked process: it starts threads of its own."""
+"""A compiled model works in a forked process, where it starts new threads."""
 
 import os
 import subprocess
@@ -17,11 +17,11 @@ pytestmark = [
 
 @pytest.mark.parametrize(
     "case", ["classifier 1 1", "classifier 1 2", "pictures 1 2", "pictures 8 2"]
-)  # with `direct`, with threads, with a batch in parts
-def test_a_forked_process_may_call(case):
-    script = str(Path(__file__).with_name("forked.py"))
+)  # on the fast path, with threads, with a batch in parts
+def test_a_forked_process_can_call_the_model(case):
+    script = str(Path(__file__).with_name("call_after_fork.py"))
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONWARNINGS": "ignore::DeprecationWarning"}
     result = subprocess.run(
         [sys.executable, script, *case.split()], env=environment, capture_output=True, text=True, check=False
     )
-    assert (result.returncode, result.stdout) == (0, "the same answer in both processes\n"), result.stderr
+    assert (result.returncode, result.stdout) == (0, "the same output in both processes\n"), result.stderr

@@ -1,4 +1,4 @@
-"""The dense kernel whose lanes are outputs: every pixel once, the same numbers as torch."""
+"""The dense kernel vectorised over outputs computes every pixel once and agrees with torch."""
 
 import numpy as np
 import pytest
@@ -9,7 +9,7 @@ from tests.engine.test_runtime import activations, available, isas, program, spa
 
 from st3.engine import native
 from st3.engine.execution import Execution
-from st3.engine.lanewise import FEW, Rectangle, cut, lane_grid, vectors
+from st3.engine.lanewise import FEW_VECTORS, Rectangle, lane_grid, split_rectangle, vector_spans
 from st3.engine.layout import NO_BORDER, Field, best_geometry
 from st3.engine.program import Conv
 from st3.engine.reference import interpret
@@ -20,13 +20,13 @@ pytestmark = pytest.mark.skipif(not native.is_built(), reason="the kernels are n
 @pytest.mark.parametrize("isa", available())
 @pytest.mark.parametrize("size", [(1, 1), (2, 2), (7, 7), (14, 14), (3, 17), (13, 5), (9, 1)])
 @pytest.mark.parametrize("images", [1, 2, 3])
-def test_the_spans_of_all_vectors_hold_every_pixel_once(isa, size, images):
+def test_the_spans_of_all_vectors_cover_every_pixel_once(isa, size, images):
     kernels = native.kernels(isa)
     geometry = best_geometry(images, *size, kernels.lanes)
     field = Field.of((images, 1, *size), geometry, NO_BORDER, kernels.lanes)
     columns = lane_grid(field)[1]
     seen = np.zeros((geometry.vectors, kernels.lanes), int)
-    for number, spans in enumerate(vectors(field, kernels)):
+    for number, spans in enumerate(vector_spans(field, kernels)):
         for lane, variant in spans:
             for row in range(variant.rows):
                 first = lane + row * columns
@@ -37,7 +37,7 @@ def test_the_spans_of_all_vectors_hold_every_pixel_once(isa, size, images):
 @pytest.mark.parametrize("isa", available())
 @pytest.mark.parametrize("wide", [1, 5])
 def test_vectors_without_a_pixel_are_computed_too(isa, wide):
-    """The second convolution keeps the layout of its input, which has two more rows: in them no lane has a pixel."""
+    """The second convolution keeps the layout of its input, which has two more rows; their vectors have no pixel."""
     images = native.kernels(isa).lanes
     steps = [
         Conv(name="a", sources=("x",), target="a", weight=sparse((4, 3, 1, 1), 1.0, 1), bias=None),
@@ -50,22 +50,22 @@ def test_vectors_without_a_pixel_are_computed_too(isa, wide):
     assert not field.inside().reshape(field.geometry.vectors, -1).any(axis=1).all()
     (way,) = (each for each in execution.alternatives[number] if each.kernel == "lanewise")
     execution.structures[number] = execution.steps(way.make(execution.binding()))
-    execution.segments = execution.cut()
+    execution.segments = execution.build_segments()
     x = torch.randn(whole.shapes["x"], generator=torch.Generator().manual_seed(0))
     torch.testing.assert_close(execution.run(x)[0], interpret(whole, x)[0], rtol=1e-4, atol=2e-4)
 
 
-def test_a_rectangle_of_lanes_is_cut_into_as_few_parts_as_there_are_kernels_for():
-    assert list(cut(Rectangle(0, 1, 2, 7), {(2, 7), (1, 1)})) == [Rectangle(0, 1, 2, 7)]
-    assert list(cut(Rectangle(0, 0, 4, 4), {(2, 4), (1, 1)})) == [
+def test_a_rectangle_of_lanes_is_split_into_as_few_parts_as_the_kernels_allow():
+    assert list(split_rectangle(Rectangle(0, 1, 2, 7), {(2, 7), (1, 1)})) == [Rectangle(0, 1, 2, 7)]
+    assert list(split_rectangle(Rectangle(0, 0, 4, 4), {(2, 4), (1, 1)})) == [
         Rectangle(0, 0, 2, 4),
         Rectangle(2, 0, 2, 4),
     ]
 
 
 @st.composite
-def small_pictures(draw: st.DrawFn) -> tuple[list[Conv], dict[str, tuple[int, ...]]]:
-    """A convolution with something added to it, whose picture leaves lanes empty."""
+def small_images(draw: st.DrawFn) -> tuple[list[Conv], dict[str, tuple[int, ...]]]:
+    """A convolution, perhaps with a residual, on images that leave lanes empty."""
     inputs, outputs = draw(st.integers(1, 12)), draw(st.sampled_from([1, 5, 16, 31, 32, 33, 64, 70]))
     kernel, step = draw(st.sampled_from([1, 3, 5])), draw(st.sampled_from([1, 1, 2]))
     high, wide = draw(st.sampled_from([(7, 7), (14, 14), (3, 5), (2, 2), (4, 4), (13, 1), (9, 11), (16, 16)]))
@@ -83,18 +83,18 @@ def small_pictures(draw: st.DrawFn) -> tuple[list[Conv], dict[str, tuple[int, ..
 
 
 @settings(max_examples=40)
-@given(made=small_pictures(), isa=isas, threads=st.sampled_from([1, 2]), seed=st.integers(0, 99))
+@given(made=small_images(), isa=isas, threads=st.sampled_from([1, 2]), seed=st.integers(0, 99))
 def test_it_agrees_with_torch(made, isa, threads, seed):
     whole = program(*made, outputs=("conv",))
     execution = Execution(whole, threads, isa=isa)
     number = next(i for i, operation in enumerate(execution.operations) if operation.tune)
     ways = [each for each in execution.alternatives[number] if each.kernel == "lanewise"]
     field = execution.operations[number].tune.target.field
-    assert bool(ways) == (field.mask is not None or field.geometry.vectors <= FEW)
+    assert bool(ways) == (field.mask is not None or field.geometry.vectors <= FEW_VECTORS)
     generator = torch.Generator().manual_seed(seed)
     inputs = [torch.randn(whole.shapes[name], generator=generator) for name in whole.inputs]
     want = interpret(whole, *inputs)[0]
     for way in ways:
         execution.structures[number] = execution.steps(way.make(execution.binding()))
-        execution.segments = execution.cut()
+        execution.segments = execution.build_segments()
         torch.testing.assert_close(execution.run(*inputs)[0], want, rtol=1e-4, atol=2e-4)

@@ -1,4 +1,4 @@
-"""Where pixels lie: what a change of layout may take as whole squares."""
+"""Squares, the parts of a layout change that are copied as whole rows and transposed."""
 
 import numpy as np
 import pytest
@@ -8,7 +8,7 @@ from st3.engine.layout import NO_BORDER, Border, Field, Strides, best_geometry, 
 
 @pytest.mark.parametrize("lanes", [4, 16])
 @pytest.mark.parametrize(("size", "border"), [((77, 91), Border(1, 3, 2, 1)), ((64, 64), NO_BORDER)])
-def test_squares_are_runs_of_the_source_in_every_lane_and_do_not_overlap(lanes, size, border):
+def test_squares_read_consecutive_floats_in_every_lane_and_do_not_overlap(lanes, size, border):
     field = Field.of((1, 1, *size), best_geometry(1, *size, lanes), border, lanes)
     index = gather_index(field, Strides(0, 0, size[1], 1)).reshape(-1, lanes)
     begins = np.flatnonzero(squares_of(index))

@@ -1,4 +1,4 @@
-"""Every kind of step that has kernels has a rule: without one it would be left to torch, right but slow."""
+"""Every kind of step that has kernels has a rule; without a rule it would run in torch."""
 
 import pytest
 import torch
@@ -12,17 +12,17 @@ from st3.engine.lowering import lower
 IN_TORCH = {program.Softmax, program.InTorch}
 
 
-def test_every_kind_of_step_but_two_has_a_rule():
+def test_every_kind_of_step_except_two_has_a_rule():
     kinds = set(program.Step.__subclasses__())
     assert {kind for kind in kinds if lower.dispatch(kind) is lower.dispatch(program.Step)} == IN_TORCH
 
 
 @pytest.mark.skipif(not native.is_built(), reason="the kernels are not built")
-@pytest.mark.parametrize(("kernel", "masked"), [(1, False), (3, True)])
-def test_pixels_outside_the_picture_become_zero_only_where_a_reader_looks_around(kernel, masked):
+@pytest.mark.parametrize(("kernel", "is_masked"), [(1, False), (3, True)])
+def test_pixels_outside_the_image_become_zero_only_if_a_reader_needs_them(kernel, is_masked):
     model = nn.Sequential(nn.Conv2d(3, 8, 1), nn.Conv2d(8, 8, kernel, padding=kernel // 2)).eval()
     fast = st3.engine.compile(model, torch.randn(1, 3, 14, 14), threads=1, tune=False)
     first = next(operation.tune for operation in Execution(fast.program).operations if operation.tune)
     first = getattr(first, "first", first)  # two 1x1 convolutions may be one operation
     assert first.target.field.mask is not None
-    assert first.masked is masked
+    assert first.is_masked is is_masked

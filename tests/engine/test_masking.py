@@ -1,4 +1,4 @@
-"""Fresh networks made sparse for measurements."""
+"""Untrained networks made sparse for benchmarks."""
 
 import pytest
 import torch
@@ -11,7 +11,7 @@ from st3.models import MODELS
 
 
 @pytest.mark.parametrize("allocation", list(ALLOCATIONS))
-def test_the_network_gets_the_zeros_and_keeps_its_size(allocation):
+def test_the_network_has_the_sparsity_and_its_layers_keep_their_norm(allocation):
     torch.manual_seed(0)
     model = MODELS["resnet20"]()
     norms = {name: p.detach().norm() for name, p in model.named_parameters() if p.dim() > 1}

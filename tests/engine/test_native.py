@@ -1,4 +1,4 @@
-"""The library: found, built, or an error that says what is missing."""
+"""Loading and building the library, and the errors that say what is missing."""
 
 import contextlib
 import shutil
@@ -20,31 +20,31 @@ def test_a_missing_library_is_named(tmp_path, monkeypatch):
     with pytest.raises(native.NativeError) as fault:
         native.kernels()
     assert str(fault.value).startswith(
-        f"the compiled kernels are missing: no file {tmp_path / 'none.so'}; install st3"
+        f"the compiled kernels are missing: no file {tmp_path / 'none.so'}; install a C compiler"
     )
 
 
-def assert_of_another_version(library, monkeypatch):
+def assert_wrong_version(library, monkeypatch):
     monkeypatch.setenv("ST3_KERNELS", str(library))
     with pytest.raises(native.NativeError) as fault:
         native.kernels()
     assert str(fault.value) == (
-        f"the compiled kernels in {library} are of another version of st3; run `python -m st3.engine.build`"
+        f"the compiled kernels in {library} belong to another version of st3; run `python -m st3.engine.build`"
     )
 
 
 @pytest.mark.skipif(not native.is_built(), reason="the kernels are not built")
-def test_a_library_of_other_sources_is_not_used(tmp_path, monkeypatch):
+def test_a_library_built_from_other_sources_is_not_used(tmp_path, monkeypatch):
     library = shutil.copy(native.library_path(), tmp_path / "_kernels.so")
     sources = shutil.copytree(building.SOURCES, tmp_path / "c")
     with (sources / "rows.h").open("a", encoding="utf-8") as stream:
-        stream.write("// no structure has another size, but it is read in another way\n")
+        stream.write("// the structures have the same sizes but may have another meaning\n")
     monkeypatch.setattr(building, "SOURCES", sources)
-    assert_of_another_version(library, monkeypatch)
+    assert_wrong_version(library, monkeypatch)
 
 
 @pytest.mark.skipif(not native.is_built(), reason="the kernels are not built")
-def test_no_kernel_computes_more_outputs_at_a_time_than_there_is_room_for_beyond_the_last():
+def test_no_kernel_computes_more_outputs_at_a_time_than_the_bias_is_padded_for():
     for name in ("avx512", "avx2", "baseline"):
         with contextlib.suppress(native.NativeError):  # not on this processor
             variants = native.kernels(name).variants.values()
@@ -52,11 +52,11 @@ def test_no_kernel_computes_more_outputs_at_a_time_than_there_is_room_for_beyond
 
 
 @pytest.mark.skipif(not shutil.which("cc"), reason="needs a C compiler")
-def test_a_library_that_does_not_say_what_it_was_made_from_is_not_used(tmp_path, monkeypatch):
+def test_a_library_without_a_fingerprint_is_not_used(tmp_path, monkeypatch):
     source, library = tmp_path / "old.c", tmp_path / "old.so"
     source.write_text("int st3_size(int which) { return which; }\n", encoding="utf-8")
     subprocess.run([*compiler(), "-shared", "-fPIC", "-o", str(library), str(source)], check=True)
-    assert_of_another_version(library, monkeypatch)
+    assert_wrong_version(library, monkeypatch)
 
 
 def test_without_a_library_everything_runs_in_torch(tmp_path, monkeypatch):
@@ -96,7 +96,7 @@ def test_a_compiler_that_fails_is_quoted(tmp_path, monkeypatch):
 def test_an_unknown_instruction_set_is_named():
     with pytest.raises(native.NativeError) as fault:
         native.kernels("avx9")
-    assert str(fault.value) == "no kernels for 'avx9' here: not compiled, or this processor has not got it"
+    assert str(fault.value) == "no kernels for 'avx9': not compiled, or not supported by this processor"
 
 
 def test_an_input_of_another_shape_is_named():
@@ -105,4 +105,4 @@ def test_an_input_of_another_shape_is_named():
     program = Program(steps=(), shapes={"x": (2, 3)}, inputs=("x",), outputs=("x",))
     with pytest.raises(ValueError) as fault:
         Runtime(program).run(torch.zeros(3, 2))
-    assert str(fault.value) == "input 'x' has shape (3, 2), the program was made for (2, 3)"
+    assert str(fault.value) == "input 'x' has shape (3, 2); the program was compiled for (2, 3)"

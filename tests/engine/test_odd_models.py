@@ -1,15 +1,15 @@
-"""Whatever a model is made of, the compiled one answers the same in the same structure."""
+"""Compiled models with unusual features return the same output in the same structure."""
 
 import pytest
 import torch
-from tests.engine.answers import assert_close
 from tests.engine.odd_models import ODD, randomise
+from tests.engine.outputs import assert_close
 
 import st3
 from st3.engine.program import InTorch
 
-# What is left to torch: operations with no step of their own. Chains of them are one step, with the views and masks
-# they need; a tuple is made again for each of its items.
+# The steps in torch, each with its operators. Consecutive operators are one step, with the views and masks they need; a
+# tuple is computed again for each of its items.
 IN_TORCH = {
     "convolutions": [],
     "pre-activated": [["slice", "slice"]],
@@ -38,7 +38,7 @@ def name(request):
     return request.param
 
 
-def test_the_compiled_model_answers_as_the_model_does(name):
+def test_the_compiled_model_computes_the_same(name):
     make, inputs = ODD[name]
     model = randomise(make())
     fast = st3.engine.compile(model, inputs())

@@ -1,4 +1,4 @@
-"""The wheel: with the library where a C compiler is found, without it where none is; sources in both."""
+"""The wheel contains the C sources, and the library if a C compiler is found."""
 
 import os
 import subprocess
@@ -13,7 +13,7 @@ import pytest
 ROOT = Path(__file__).parents[2]
 
 
-def test_what_builds_the_library_is_named_and_shipped():
+def test_the_build_hook_and_the_sources_are_part_of_the_distribution():
     settings = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["hatch"]["build"]["targets"]
     assert "custom" in settings["wheel"]["hooks"]
     assert {"/src", "/hatch_build.py"} <= {*settings["sdist"]["include"]}
@@ -22,7 +22,7 @@ def test_what_builds_the_library_is_named_and_shipped():
     ignored = subprocess.run(
         ["git", "check-ignore", "src/st3/engine/_kernels.so"], cwd=ROOT, capture_output=True
     )
-    assert ignored.returncode in (0, 128)  # 128: this is no git repository, but what an sdist unpacks to
+    assert ignored.returncode in (0, 128)  # 128: not a git repository, such as an unpacked sdist
 
 
 def wheel(folder: Path, **changes: str) -> Path:
@@ -46,7 +46,7 @@ def wheel(folder: Path, **changes: str) -> Path:
 
 
 @pytest.mark.slow
-def test_with_a_compiler_the_wheel_holds_the_library_and_is_for_this_platform(tmp_path):
+def test_with_a_compiler_the_wheel_contains_the_library_and_is_for_this_platform(tmp_path):
     made = wheel(tmp_path)
     assert made.name.startswith("st3-")
     assert "-py3-none-" in made.name
@@ -57,7 +57,7 @@ def test_with_a_compiler_the_wheel_holds_the_library_and_is_for_this_platform(tm
 
 
 @pytest.mark.slow
-def test_without_a_compiler_the_wheel_is_for_every_platform_and_holds_the_sources(tmp_path):
+def test_without_a_compiler_the_wheel_is_for_every_platform_and_contains_the_sources(tmp_path):
     made = wheel(tmp_path, CC="no-such-compiler")
     assert made.name.endswith("-py3-none-any.whl")
     names = zipfile.ZipFile(made).namelist()

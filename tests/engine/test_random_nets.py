@@ -1,4 +1,4 @@
-"""Small networks put together at random, sparse in every way: the compiled one answers the same."""
+"""Compiled random sparse networks compute the same as torch."""
 
 from typing import Any
 
@@ -7,8 +7,8 @@ import torch
 import torch.nn.functional as F
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.engine.answers import assert_close
 from tests.engine.odd_models import randomise
+from tests.engine.outputs import assert_close
 from torch import Tensor, nn
 
 import st3
@@ -28,7 +28,7 @@ KINDS = ["conv", "conv", "conv", "depthwise", "norm", "act", "pool", "add", "cat
 
 
 class RandomNet(nn.Module):
-    """A stem, then a chain of pieces; additions and joins reach back to an earlier value of the same size."""
+    """A stem and a chain of random pieces; additions and concatenations use an earlier value of the same shape."""
 
     def __init__(self, pieces: list[tuple[str, int, int]]) -> None:
         super().__init__()
@@ -116,12 +116,12 @@ settings_of = {
 
 @settings(max_examples=5)
 @given(**settings_of)
-def test_a_random_network_answers_the_same(chosen, sparsity, dead, seed):
+def test_a_random_network_computes_the_same(chosen, sparsity, dead, seed):
     check(chosen, sparsity, dead, seed)
 
 
 @pytest.mark.slow
 @settings(max_examples=300)
 @given(**settings_of)
-def test_many_random_networks_answer_the_same(chosen, sparsity, dead, seed):
+def test_many_random_networks_compute_the_same(chosen, sparsity, dead, seed):
     check(chosen, sparsity, dead, seed)

@@ -1,4 +1,4 @@
-"""Every kernel agrees with torch: random steps of all kinds, shapes and instruction sets."""
+"""Every kernel agrees with torch, for random steps of all kinds and shapes and for all instruction sets."""
 
 from dataclasses import replace
 from unittest.mock import patch
@@ -9,8 +9,8 @@ import torch
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from st3.engine import guesses, native
-from st3.engine.batches import part_of
+from st3.engine import cost_model, native
+from st3.engine.batches import batch_part
 from st3.engine.dense import DenseExecution
 from st3.engine.execution import Execution
 from st3.engine.program import (
@@ -65,7 +65,7 @@ def sparse(shape: tuple[int, ...], density: float, seed: int) -> np.ndarray:
 
 
 def program(steps: list[Step], inputs: dict[str, tuple[int, ...]], outputs: tuple[str, ...]) -> Program:
-    """Make a program whose shapes come from executing it."""
+    """Make a program; run it once to find its shapes."""
     shapes = dict(inputs)
     values = {name: torch.zeros(shape) for name, shape in inputs.items()}
     from st3.engine.reference import evaluate
@@ -78,7 +78,7 @@ def program(steps: list[Step], inputs: dict[str, tuple[int, ...]], outputs: tupl
 
 
 def assert_right(made: Program, isa: str | None = None, threads: int = 1, tune: bool = False) -> Runtime:
-    """Compare a runtime with the reference on random inputs, twice: nothing may be left over from the first run."""
+    """Compare a runtime with the reference on random inputs, twice, since the first run must leave nothing behind."""
     runtime = Runtime(made, threads=threads, tune=tune, isa=isa)
     generator = torch.Generator().manual_seed(7)
     for _ in range(2):
@@ -91,7 +91,7 @@ def assert_right(made: Program, isa: str | None = None, threads: int = 1, tune: 
 
 @st.composite
 def convolutions(draw: st.DrawFn, name: str = "conv", source: str = "x") -> tuple[Conv, tuple[int, ...]]:
-    """A convolution that fits its input, and the input's shape."""
+    """A convolution and the shape of its input."""
     kernel = (draw(st.integers(1, 5)), draw(st.integers(1, 5)))
     stride = (draw(st.integers(1, 3)), draw(st.integers(1, 3)))
     dilation = (draw(st.integers(1, 2)), draw(st.integers(1, 2)))
@@ -121,7 +121,7 @@ def test_a_convolution_of_any_shape_agrees_with_torch(made, isa, threads):
 
 
 def assert_every_alternative_is_right(conv: Conv, shape: tuple[int, ...], isa: str) -> set[str]:
-    """Compare the best and the last guesses of every kind of kernel with torch; return the kinds."""
+    """Compare the best and the worst estimates of every kind of kernel with torch; return the kinds."""
     whole = program([conv], {"x": shape}, ("conv",))
     runtime = Execution(whole, isa=isa)
     x = torch.randn(shape)
@@ -132,7 +132,7 @@ def assert_every_alternative_is_right(conv: Conv, shape: tuple[int, ...], isa: s
         some = [each for each in runtime.alternatives[number] if each.kernel == kind]
         for alternative in some if len(some) < 12 else some[:9] + some[-2:]:
             runtime.structures[number] = runtime.steps(alternative.make(runtime.binding()))
-            runtime.segments = runtime.cut()
+            runtime.segments = runtime.build_segments()
             torch.testing.assert_close(runtime.run(x)[0], want, rtol=1e-4, atol=2e-4, msg=alternative.label)
     return kinds
 
@@ -141,7 +141,9 @@ def assert_every_alternative_is_right(conv: Conv, shape: tuple[int, ...], isa: s
 @given(made=convolutions(), isa=isas, cache=st.sampled_from([64, 28 * 1024]))
 def test_every_alternative_of_a_convolution_agrees_with_torch(made, isa, cache):
     conv, shape = made
-    with patch.object(guesses, "INPUTS", cache):  # a small one cuts the channels of dense kernels into blocks
+    with patch.object(
+        cost_model, "INPUT_BYTES", cache
+    ):  # a small one splits the channels of dense kernels into blocks
         kinds = assert_every_alternative_is_right(conv, shape, isa)
     assert ("dense" in kinds) == (conv.groups == 1)
 
@@ -174,7 +176,7 @@ def test_convolutions_in_a_row_with_a_residual_agree_with_torch(first, second, i
     conv, shape = first
     begin = program([conv], {"x": shape}, ("conv",))
     _, channels, _height, _width = begin.shapes["conv"]
-    # 3×3 and 1×1 as networks have them: same size, so that the result can be added
+    # 3×3 and 1×1 as in residual blocks: the same size, so that the result can be added
     same = Conv(
         name="same", sources=("conv",), target="same", weight=sparse((channels, channels, 3, 3), 0.2, seed), bias=None,
         padding=(1, 1), activation=act,
@@ -302,7 +304,7 @@ def test_branches_of_a_network_agree_with_torch(act, isa, size, batch):
     assert_right(made, isa)
 
 
-def test_a_measured_runtime_gives_the_same_numbers_and_says_what_it_measured(tmp_path, monkeypatch):
+def test_a_tuned_runtime_computes_the_same_and_reports_its_measurements(tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
     conv = Conv(
         name="conv",
@@ -330,7 +332,7 @@ def test_results_do_not_change_when_the_runtime_runs_again():
     assert torch.equal(first, kept)
 
 
-def test_not_a_number_passes_through_a_relu():
+def test_nan_passes_through_a_relu():
     conv = Conv(
         name="conv", sources=("x",), target="conv", weight=np.ones((4, 1, 1, 1), np.float32), bias=None,
         activation=Activation("relu"),
@@ -376,13 +378,13 @@ def test_a_large_batch_is_executed_in_parts_with_the_same_result(threads):
     mean = GlobalAverage(name="mean", sources=("conv",), target="mean")
     shapes = {"x": (6, 4, 200, 200), "conv": (6, 8, 200, 200), "mean": (6, 8)}
     made = Program(steps=(conv, mean), shapes=shapes, inputs=("x",), outputs=("mean", "conv"))
-    assert part_of(made).shapes["x"] == (1, 4, 200, 200)
+    assert batch_part(made).shapes["x"] == (1, 4, 200, 200)
     assert_right(made, threads=threads)
 
 
 @pytest.mark.parametrize("isa", available())
 @pytest.mark.parametrize("size", [7, 16, 29])
-def test_a_field_for_windows_that_leave_pixels_out_serves_no_other_step(isa, size):
+def test_a_field_without_the_pixels_that_windows_skip_is_not_reused(isa, size):
     common = {"bias": None, "padding": (0, 0)}
     steps = [
         Conv(name="windows", sources=("x",), target="windows", weight=sparse((8, 3, 5, 5), 1.0, 1), **common),
@@ -394,6 +396,6 @@ def test_a_field_for_windows_that_leave_pixels_out_serves_no_other_step(isa, siz
     assert_right(replace(made, steps=(*made.steps, mean), shapes={**made.shapes, "mean": (1, 3)}), isa)
 
 
-def test_an_answer_may_be_given_twice():
+def test_a_value_may_be_an_output_twice():
     step = Linear(name="y", sources=("x",), target="y", weight=sparse((5, 3), 1.0, 1), bias=None)
     assert_right(program([step], {"x": (1, 3)}, ("y", "y")))

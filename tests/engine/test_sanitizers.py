@@ -1,4 +1,4 @@
-"""The C core under sanitizers: of addresses and undefined behaviour, and of threads."""
+"""The C kernels under the address, undefined-behaviour and thread sanitizers."""
 
 import os
 import shutil
@@ -22,7 +22,7 @@ pytestmark = [
 
 
 def runtime_library(name: str) -> str:
-    """Return the path of a sanitizer's runtime, as the compiler knows it."""
+    """Return the path of a sanitizer's runtime library."""
     found = subprocess.run(
         [*compiler(), f"-print-file-name={name}"], capture_output=True, text=True, check=False
     )
@@ -48,7 +48,7 @@ def run(library: Path, preload: list[str], *command: str) -> subprocess.Complete
     )
 
 
-# With the C++ library, since torch throws exceptions: the sanitizer looks for the function that does when it starts.
+# With the C++ library, since torch throws exceptions: the sanitizer looks up the throwing function at startup.
 ADDRESSES = ["libasan.so", "libstdc++.so"]
 
 
@@ -59,17 +59,17 @@ def sanitized(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.parametrize("isa", ISAS)
-def test_random_programs_read_and_write_only_what_is_theirs(sanitized, isa):
+def test_random_programs_stay_within_their_buffers(sanitized, isa):
     result = run(sanitized, ADDRESSES, str(TESTS / "random_programs.py"), isa, "400")
     assert result.returncode == 0, result.stdout[-2000:] + result.stderr[-4000:]
-    assert "400 programs" in result.stdout or "not here" in result.stdout
+    assert "400 programs" in result.stdout or "not available" in result.stdout
 
 
 @pytest.mark.parametrize(
     "name", sorted({each.name for each in TESTS.glob("test_*.py")} - {Path(__file__).name})
 )
 def test_every_test_of_the_engine_passes_under_the_sanitizers(sanitized, name):
-    which = "slow" if name == "test_transformers.py" else "not slow"  # these are slow, all of them
+    which = "slow" if name == "test_transformers.py" else "not slow"  # all tests in it are marked slow
     result = run(
         sanitized, ADDRESSES, "-m", "pytest", "-q", "-p", "tests.engine.exact_blocks", "-p", "no:cacheprovider",
         "-m", which, str(TESTS / name),
@@ -83,7 +83,7 @@ def watched(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.parametrize("isa", ISAS)
-def test_threads_never_touch_the_same_numbers_at_once(watched, isa):
+def test_threads_have_no_data_races(watched, isa):
     result = run(watched, ["libtsan.so"], str(TESTS / "random_programs.py"), isa, "60", "4")
     assert result.returncode == 0, result.stdout[-2000:] + result.stderr[-4000:]
-    assert "60 programs" in result.stdout or "not here" in result.stdout
+    assert "60 programs" in result.stdout or "not available" in result.stdout

@@ -1,4 +1,4 @@
-"""What is written over what: residuals in place, steps that wait, processes that fork, threads that call."""
+"""Memory that is shared: residuals in place, pending convolutions, calls from several threads."""
 
 from threading import Thread
 
@@ -23,8 +23,8 @@ class Residual(nn.Module):
         return self.head(x + self.second(self.first(x).relu()))
 
 
-class Waiting(nn.Module):
-    """A convolution that waits for its reader, while another one is the last to read the same value."""
+class Pending(nn.Module):
+    """A convolution that is emitted with its reader, after the last step that reads the same value."""
 
     def __init__(self, channels):
         super().__init__()
@@ -35,11 +35,11 @@ class Waiting(nn.Module):
 
     def forward(self, x):
         value = self.stem(x).relu()
-        waits = self.first(value).relu()
-        return (value + self.side(x)).relu(), self.second(waits)
+        pending = self.first(value).relu()
+        return (value + self.side(x)).relu(), self.second(pending)
 
 
-def thinned(model, share):
+def make_sparse(model, share):
     torch.manual_seed(0)
     with torch.no_grad():
         for parameter in model.parameters():
@@ -61,18 +61,18 @@ def depthwise(channels, size):
         lambda: Residual(nn.Conv2d(32, 32, 1), depthwise(32, 3), 32),
         lambda: Residual(nn.Conv2d(64, 64, 1), depthwise(64, 5), 64),
         lambda: Residual(nn.Conv2d(64, 128, 1), nn.Conv2d(128, 64, 1), 64),
-        lambda: Waiting(32),
+        lambda: Pending(32),
     ],
-    ids=["depthwise 3", "depthwise 5", "pointwise", "waiting"],
+    ids=["depthwise 3", "depthwise 5", "pointwise", "pending"],
 )
-def test_a_sum_is_not_written_over_what_is_still_read(make, size, threads):
+def test_a_sum_does_not_overwrite_a_value_that_is_still_read(make, size, threads):
     torch.manual_seed(1)
-    model, x = thinned(make(), 0.15), torch.randn(2, 3, size, size)
+    model, x = make_sparse(make(), 0.15), torch.randn(2, 3, size, size)
     got = st3.engine.compile(model, x, threads=threads, tune=False)(x)
     torch.testing.assert_close(got, model(x), rtol=1e-4, atol=1e-3)
 
 
-def test_equal_arguments_of_different_types_are_different():
+def test_equal_arguments_of_different_types_are_distinguished():
     class Doubles(nn.Module):
         def forward(self, x, k):
             return x * 2 if isinstance(k, bool) else x * 3
@@ -83,7 +83,7 @@ def test_equal_arguments_of_different_types_are_different():
     assert torch.equal(fast(x, True), x * 2)
 
 
-def test_calls_from_several_threads_and_many_shapes_do_not_disturb_each_other():
+def test_calls_from_several_threads_with_many_shapes_do_not_interfere():
     model = nn.Linear(6, 4).eval()
     fast = st3.engine.compile(model, torch.randn(1, 6), tune=False)
     wrong = []

@@ -1,8 +1,8 @@
-"""Real transformers: their linear layers are covered, everything else is right."""
+"""Transformers of Hugging Face: their linear layers run in the engine, the rest in torch."""
 
 import pytest
 import torch
-from tests.engine.answers import assert_close
+from tests.engine.outputs import assert_close
 
 import st3
 from st3.engine.program import InTorch, Linear
@@ -46,7 +46,7 @@ def vit():
 
 @pytest.mark.slow
 @pytest.mark.parametrize("make", [bert, gpt2, vit])
-def test_a_transformer_of_hugging_face_answers_the_same(make):
+def test_a_hugging_face_transformer_computes_the_same(make):
     torch.manual_seed(0)
     model, inputs, linears = make()
     with torch.no_grad():

@@ -1,11 +1,11 @@
-"""What was measured is remembered, and nothing breaks where it cannot be."""
+"""Measurements are cached, and nothing breaks if they cannot be."""
 
 import json
 
 import pytest
 
 from st3.engine.config import Alternative
-from st3.engine.tuning import VERSION, Tuner, cache_file, read
+from st3.engine.tuning import VERSION, Tuner, cache_file, read_cache
 
 WAYS = [Alternative(f"sparse {number}", float(number), lambda binding: [], 0) for number in range(3)]
 
@@ -14,7 +14,7 @@ def slowest_guess_is_fastest(candidates):
     return [1.0 / (1 + each.cost) for each in candidates]
 
 
-def test_the_fastest_is_taken_and_remembered_in_the_file(tmp_path):
+def test_the_fastest_is_chosen_and_cached_in_the_file(tmp_path):
     file = tmp_path / "deep" / "tuning.json"
     tuner = Tuner(file)
     chosen, measured = tuner.choose("layer", WAYS, slowest_guess_is_fastest)
@@ -28,7 +28,7 @@ def test_the_fastest_is_taken_and_remembered_in_the_file(tmp_path):
     assert Tuner(file).choose("layer", WAYS, never) == (WAYS[2], {})
 
 
-def test_some_of_every_kind_are_measured_unless_they_seem_far_too_slow():
+def test_some_of_every_kind_are_measured_unless_their_estimates_are_far_too_high():
     def ways(kind, *costs):
         return [Alternative(f"{kind} {cost}", cost, lambda binding: [], 0) for cost in costs]
 
@@ -38,7 +38,7 @@ def test_some_of_every_kind_are_measured_unless_they_seem_far_too_slow():
     assert set(measured) == {each.label for each in [*sparse[:16], *dense[:4], apart[0]]}
 
 
-def test_a_remembered_way_that_is_gone_is_measured_anew(tmp_path):
+def test_a_cached_alternative_that_no_longer_exists_is_measured_again(tmp_path):
     file = tmp_path / "tuning.json"
     file.write_text(json.dumps({"version": VERSION, "fastest": {"layer": "sparse 7"}}), encoding="utf-8")
     assert Tuner(file).choose("layer", WAYS, slowest_guess_is_fastest)[0] is WAYS[2]
@@ -47,10 +47,10 @@ def test_a_remembered_way_that_is_gone_is_measured_anew(tmp_path):
 @pytest.mark.parametrize(
     "content", ["", "{", "[]", '{"version": 0, "fastest": {"a": "b"}}', f'{{"version": {VERSION}}}']
 )
-def test_a_damaged_or_old_file_says_nothing(tmp_path, content):
+def test_a_damaged_or_old_file_is_ignored(tmp_path, content):
     file = tmp_path / "tuning.json"
     file.write_text(content, encoding="utf-8")
-    assert read(file) == {}
+    assert read_cache(file) == {}
 
 
 def test_two_processes_add_to_one_file(tmp_path):
@@ -60,11 +60,11 @@ def test_two_processes_add_to_one_file(tmp_path):
     two.choose("b", WAYS, slowest_guess_is_fastest)
     one.save()
     two.save()
-    assert set(read(file)) == {"a", "b"}
+    assert set(read_cache(file)) == {"a", "b"}
     assert [path.name for path in tmp_path.iterdir()] == ["tuning.json"]
 
 
-def test_a_folder_that_cannot_be_written_is_no_fault(tmp_path):
+def test_a_folder_that_cannot_be_written_is_no_error(tmp_path):
     (tmp_path / "file").write_text("", encoding="utf-8")
     tuner = Tuner(tmp_path / "file" / "tuning.json")
     tuner.choose("a", WAYS, slowest_guess_is_fastest)

@@ -1,4 +1,4 @@
-"""A made-up run: the files of a training run without the training."""
+"""Made-up runs: the files of a run without the training."""
 
 import json
 import math
@@ -34,7 +34,8 @@ def spec(*, epochs: int, method: str | None = "st3", sparsity: float = 0.95, **m
         },
         "seeds": {"init": 0, "data": 0},
         "machine": {"device": "auto", "precision": "float32", "channels_last": True, "threads": None},
-        "dense_twin": False,
+        "protocol": {"name": "single", "arguments": {}},
+        "part": None,
     }
 
 
@@ -47,10 +48,10 @@ def write_run(
     names: list[str] | None = None,
     method: str | None = "st3",
     sparsity: float = 0.95,
-    with_dense: bool = False,
+    with_twin: bool = False,
     **model: Any,
 ) -> Path:
-    """Write a run of `epochs` epochs; it is finished unless more are `planned`. Return its folder."""
+    """Write a run of `epochs` epochs, finished unless more are `planned`, and return its folder."""
     folder.mkdir(parents=True, exist_ok=True)
     planned = planned or epochs
     names = names or [f"layer{i // 4}.{i % 4}.conv{i % 2 + 1}.weight" for i in range(layers)]
@@ -68,9 +69,9 @@ def write_run(
         )
     if epochs == planned:
         _write(folder / "summary.json", _summary(records, sizes, method, sparsity))
-    if with_dense:
+    if with_twin:
         asked = json.loads((folder / "spec.json").read_text())
-        _write(folder / "spec.json", {**asked, "dense_twin": True})
+        _write(folder / "spec.json", {**asked, "protocol": {"name": "twin", "arguments": {}}})
         write_run(folder / "dense", epochs, planned=planned, layers=layers, method=None, **model)
     return folder
 
@@ -90,7 +91,7 @@ def _rate(epoch: float, planned: int) -> float:
 
 
 def _wave(*numbers: float) -> float:
-    """Noise that is the same in every run of the tests."""
+    """Return noise that is the same whenever the tests run."""
     return math.sin(12.9898 * sum(n * (i + 1) for i, n in enumerate(numbers)))
 
 
@@ -124,7 +125,7 @@ def _epoch(
 
 def _layers(number: int, planned: int, sizes: dict[str, int], final: float) -> dict[str, Any]:
     asked = _ramp(number, planned, final)
-    # Later layers become sparser; in all about as many weights are active as asked.
+    # Later layers are sparser; all together are about as sparse as asked.
     densities = {name: (1 - asked) ** (0.6 + 0.8 * place / len(sizes)) for place, name in enumerate(sizes)}
     share = (1 - asked) * sum(sizes.values()) / sum(densities[name] * sizes[name] for name in sizes)
     found = {}

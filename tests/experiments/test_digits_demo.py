@@ -1,4 +1,4 @@
-"""The point of it all, on the demo's own task: 90 % of the weights are zero, and the network is as good."""
+"""What `st3 train` without options promises: 90 % of the weights are zero, and the network is as accurate."""
 
 import json
 
@@ -10,7 +10,7 @@ from st3.experiments.spec import compose
 
 @pytest.mark.slow
 def test_a_network_with_90_percent_zeros_is_within_a_point_of_the_dense_one(tmp_path):
-    """As `st3 train` without arguments (30 epochs), mean of three seeds on the 400 test pictures."""
+    """`st3 train` without options (30 epochs): the mean of three seeds on the 400 test pictures."""
     accuracies = {"dense": [], "sparse": []}
     for seed in range(3):
         run = tmp_path / str(seed)

@@ -1,4 +1,4 @@
-"""Killed without warning, in the middle of a write or of an epoch, a run goes on as if nothing had happened."""
+"""A run that is killed without warning, within a write or an epoch, resumes as if nothing had happened."""
 
 import os
 import signal
@@ -7,9 +7,9 @@ import sys
 from pathlib import Path
 
 import pytest
-from tests.experiments.test_run import At, essence, same_weights, spec
+from tests.experiments.test_run import At, results, same_weights, spec
 
-from st3.experiments import run as running
+from st3.experiments import conclusion
 from st3.experiments.run import train
 from st3.training import checkpoint, records, snapshots
 
@@ -21,7 +21,7 @@ def die():
 
 
 def after_half(write):
-    """Write half of the file that `write` writes, then die."""
+    """Return a function that writes half of the file that `write` writes, then dies."""
 
     def half(*arguments, **options):
         write(*arguments, **options)
@@ -32,8 +32,8 @@ def after_half(write):
     return half
 
 
-def nth(number, replace, original):
-    """Return a function that is `original`, and `replace(original)` at its call of that number."""
+def replace_nth_call(number, replace, original):
+    """Return a function that calls `original`, but `replace(original)` the `number`-th time."""
     calls = []
 
     def function(*arguments, **options):
@@ -43,44 +43,44 @@ def nth(number, replace, original):
     return function
 
 
-def in_mid_epoch(folder):
+def die_within_an_epoch(folder):
     train(spec(), folder, listeners=[At(30, die)])
 
 
-def writing_a_checkpoint(folder):
-    checkpoint.torch.save = nth(2, after_half, checkpoint.torch.save)
+def die_writing_a_checkpoint(folder):
+    checkpoint.torch.save = replace_nth_call(2, after_half, checkpoint.torch.save)
     train(spec(), folder)
 
 
-def between_record_and_checkpoint(folder):
-    snapshots.Snapshots.save = nth(2, lambda save: lambda *_: die(), snapshots.Snapshots.save)
+def die_between_record_and_checkpoint(folder):
+    snapshots.Snapshots.save = replace_nth_call(2, lambda save: lambda *_: die(), snapshots.Snapshots.save)
     train(spec(), folder)
 
 
-def in_the_middle_of_a_line(folder):
+def die_within_a_line(folder):
     def cut(append):
-        def half(self, name, figures):
-            with (self.folder / f"{name}.jsonl").open("a") as file:
+        def half(self, name, metrics):
+            with (self.folder / name).open("a") as file:
                 file.write('{"step": 23, "ep')
             die()
 
         return half
 
-    records.Records._append = nth(24, cut, records.Records._append)
+    records.Records._append = replace_nth_call(24, cut, records.Records._append)
     train(spec(), folder)
 
 
-def writing_the_final_model(folder):
-    running.write_weights = nth(1, after_half, running.write_weights)
+def die_writing_the_final_model(folder):
+    conclusion.write_weights = replace_nth_call(1, after_half, conclusion.write_weights)
     train(spec(), folder)
 
 
 DEATHS = [
-    in_mid_epoch,
-    writing_a_checkpoint,
-    between_record_and_checkpoint,
-    in_the_middle_of_a_line,
-    writing_the_final_model,
+    die_within_an_epoch,
+    die_writing_a_checkpoint,
+    die_between_record_and_checkpoint,
+    die_within_a_line,
+    die_writing_the_final_model,
 ]
 
 
@@ -91,18 +91,18 @@ def whole(tmp_path_factory):
     return folder
 
 
-# Two of them by default: in the middle of an epoch, and of writing a checkpoint. A dying process takes its time.
+# Only two of them by default, within an epoch and a checkpoint: starting a process to kill it takes long.
 @pytest.mark.parametrize(
     "death",
     [
         death
-        if death in (in_mid_epoch, writing_a_checkpoint)
+        if death in (die_within_an_epoch, die_writing_a_checkpoint)
         else pytest.param(death, marks=pytest.mark.slow)
         for death in DEATHS
     ],
     ids=lambda death: death.__name__,
 )
-def test_it_goes_on_bit_for_bit(whole, tmp_path, death):
+def test_it_resumes_bit_for_bit(whole, tmp_path, death):
     code = f"import sys; from tests.experiments.test_killed import *; {death.__name__}(sys.argv[1])"
     command = [sys.executable, "-W", "ignore", "-c", code, str(tmp_path / "run")]
     dead = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
@@ -110,4 +110,4 @@ def test_it_goes_on_bit_for_bit(whole, tmp_path, death):
     assert not (tmp_path / "run" / "summary.json").exists()
     train(spec(), tmp_path / "run", resume=True)
     assert same_weights(tmp_path / "run", whole)
-    assert essence(tmp_path / "run") == essence(whole)
+    assert results(tmp_path / "run") == results(whole)

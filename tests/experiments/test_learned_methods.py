@@ -1,4 +1,4 @@
-"""STR and ProbMask in whole runs: no target, several passes, validation of what is asked, resuming."""
+"""STR and ProbMask in whole runs: no target, several passes, checks of their settings, resuming."""
 
 import json
 
@@ -17,7 +17,7 @@ PROBMASK = {"method": "probmask", "sparsity": 0.8, "arguments": {"lr": 0.1}}
 
 def spec(sparse):
     machine = {"device": "cpu", "threads": 1}
-    return compose(sparse=sparse, epochs=2, dense_twin=False, machine=machine)
+    return compose(sparse=sparse, epochs=2, protocol="single", machine=machine)
 
 
 class CrashAt(Listener):
@@ -37,7 +37,7 @@ def lines(folder):
 
 @pytest.mark.filterwarnings("ignore::st3.errors.LayerCollapseWarning")
 @pytest.mark.parametrize("sparse", [STR, PROBMASK], ids=["str", "probmask"])
-def test_a_run_that_crashed_goes_on_bit_for_bit(sparse, tmp_path):
+def test_a_crashed_run_resumes_bit_for_bit(sparse, tmp_path):
     whole = train(spec(sparse), tmp_path / "whole")
     with pytest.raises(MemoryError):
         train(spec(sparse), tmp_path / "parts", listeners=[CrashAt(25)])  # in the second of two epochs of 19
@@ -50,9 +50,10 @@ def test_a_run_that_crashed_goes_on_bit_for_bit(sparse, tmp_path):
     if sparse is STR:
         assert whole["target"] is None
         assert 0 < whole["sparsity"] < 1
-        assert [line["is_best"] for line in lines(tmp_path / "whole")] == [False, True]  # the last one counts
+        # without a target, only the last epoch can be the best
+        assert [line["is_best"] for line in lines(tmp_path / "whole")] == [False, True]
         assert "digits_cnn on digits, str<" in page
-        assert "learned, none asked" in page
+        assert "learned, without a target" in page
     else:
         assert whole["sparsity"] == pytest.approx(0.8, abs=1e-4)
 
@@ -79,13 +80,13 @@ def test_a_run_that_crashed_goes_on_bit_for_bit(sparse, tmp_path):
     ],
     ids=["str", "probmask"],
 )
-def test_all_faults_are_told_at_once(sparse, faults):
+def test_all_faults_are_reported_at_once(sparse, faults):
     with pytest.raises(SettingsError) as error:
         spec(sparse)
     assert list(error.value.faults) == faults
 
 
-def test_masks_fixed_before_the_ramp_is_over_are_refused_before_the_first_batch(tmp_path):
+def test_masks_that_would_be_fixed_before_the_ramp_ends_are_refused_before_the_first_batch(tmp_path):
     sparse = {"method": "probmask", "sparsity": 0.8, "arguments": {"finetune": 0.6}}
     with pytest.raises(
         ValueError, match="ProbMask fixes its masks after step 16 of 38, where the ramp asks for"

@@ -1,8 +1,8 @@
-"""Messages of other programs, passed on."""
+"""Messages of other libraries, quoted in ours."""
 
 import pytest
 
-from st3.experiments.messages import passed_on
+from st3.experiments.messages import quote_error
 
 
 @pytest.mark.parametrize(
@@ -14,5 +14,5 @@ from st3.experiments.messages import passed_on
         (ValueError("x" * 301), "x" * 300 + " ..."),
     ],
 )
-def test_they_become_part_of_a_sentence(error, text):
-    assert passed_on(error) == text
+def test_they_become_short_enough_for_a_sentence(error, text):
+    assert quote_error(error) == text

@@ -1,4 +1,4 @@
-"""The page of a run, and its figures."""
+"""The page of a run, and its charts."""
 
 import json
 import re
@@ -36,7 +36,7 @@ VOID = {"meta", "link", "br", "hr", "input", "img", "path", "circle", "rect", "l
 
 
 class Reader(HTMLParser):
-    """Collects what a browser would see: elements, and texts by the element they are in."""
+    """Collects what a browser would see: elements, and text by the element that holds it."""
 
     def __init__(self, page: str) -> None:
         super().__init__()
@@ -76,15 +76,15 @@ def edit(path: Path, **changes: Any) -> None:
     path.write_text(json.dumps(json.loads(path.read_text()) | changes))
 
 
-def test_the_page_lies_in_the_folder_or_where_it_is_asked_for(tmp_path: Path) -> None:
+def test_the_page_is_written_into_the_folder_or_where_asked(tmp_path: Path) -> None:
     run = write_run(tmp_path / "run")
     assert write_page(run) == run / "report.html"
     assert write_page(run, tmp_path / "new" / "page.html") == tmp_path / "new" / "page.html"
     assert [p.name for p in (tmp_path / "new").iterdir()] == ["page.html"]
 
 
-def test_the_headline_says_what_was_reached(tmp_path: Path) -> None:
-    run = write_run(tmp_path, with_dense=True)
+def test_the_headline_states_the_result(tmp_path: Path) -> None:
+    run = write_run(tmp_path, with_twin=True)
     edit(run / "summary.json", test={"loss": 0.3, "accuracy": 0.9054})
     edit(run / "dense" / "summary.json", test={"loss": 0.3, "accuracy": 0.9164})
     page = read(write_page(run))
@@ -95,22 +95,22 @@ def test_the_headline_says_what_was_reached(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("epochs", "layers"), [(1, 1), (3, 4), (160, 54)])
-def test_few_and_many_epochs_and_layers(tmp_path: Path, epochs: int, layers: int) -> None:
-    path = write_page(write_run(tmp_path, epochs, layers=layers, with_dense=True))
+def test_pages_are_small_for_few_and_many_epochs_and_layers(tmp_path: Path, epochs: int, layers: int) -> None:
+    path = write_page(write_run(tmp_path, epochs, layers=layers, with_twin=True))
     assert path.stat().st_size < 300_000
     assert read(path).count("title") >= 9  # of the page and of each chart
 
 
-def test_a_dense_run_has_no_figure_of_sparsity(tmp_path: Path) -> None:
+def test_a_dense_run_has_no_chart_of_sparsity(tmp_path: Path) -> None:
     run = write_run(tmp_path, method=None)
     assert {path.stem for path in write_figures(run)} == {"accuracy", "loss", "rate"}
     assert "dense" in "".join(read(write_page(run)).texts["h1"])
 
 
-def test_a_run_that_is_going_says_so(tmp_path: Path) -> None:
+def test_the_page_of_an_unfinished_run_says_so(tmp_path: Path) -> None:
     text = write_page(write_run(tmp_path, 3, planned=8)).read_text()
     assert "Not finished: this page shows 3 of 8 epochs." in text
-    assert "The model file is written when the run is finished." in text
+    assert "The model file is written when the run finishes." in text
     assert f"st3 train --run {tmp_path} --resume" in text
 
 
@@ -120,7 +120,7 @@ def test_a_run_that_has_just_begun_has_a_page(tmp_path: Path) -> None:
     assert write_figures(tmp_path) == []
 
 
-def test_figures_that_are_not_known_leave_gaps(tmp_path: Path) -> None:
+def test_missing_numbers_leave_gaps(tmp_path: Path) -> None:
     run = write_run(tmp_path)
     lines = [json.loads(line) for line in (run / "epochs.jsonl").read_text().splitlines()]
     lines[3]["validation"] = {"loss": None, "accuracy": None}
@@ -130,7 +130,7 @@ def test_figures_that_are_not_known_leave_gaps(tmp_path: Path) -> None:
     assert not re.search(r'd="[^"]*(nan|inf|none)', text)
 
 
-def test_a_layer_without_a_weight_left_says_so(tmp_path: Path) -> None:
+def test_a_layer_without_active_weights_is_marked(tmp_path: Path) -> None:
     run = write_run(tmp_path)
     summary = json.loads((run / "summary.json").read_text())
     row = summary["report"]["layers"][0]
@@ -139,9 +139,9 @@ def test_a_layer_without_a_weight_left_says_so(tmp_path: Path) -> None:
     assert "no weight left" in write_page(run).read_text()
 
 
-def test_names_from_outside_are_never_markup(tmp_path: Path) -> None:
+def test_names_are_never_read_as_markup(tmp_path: Path) -> None:
     names = [f"{SCRIPT}.weight", '"><img src=x onerror=alert(1)>', "a'b&c"]
-    run = write_run(tmp_path / "<script>alert(1)<" / "script>", names=names, with_dense=True)
+    run = write_run(tmp_path / "<script>alert(1)<" / "script>", names=names, with_twin=True)
     edit(run / "spec.json", data={"name": SCRIPT}, extra={SCRIPT: SCRIPT})
     edit(run / "versions.json", cpu=SCRIPT, command=["st3", SCRIPT])
     page = read(write_page(run))
@@ -152,8 +152,8 @@ def test_names_from_outside_are_never_markup(tmp_path: Path) -> None:
         assert not [e.tag for e in ET.parse(path).iter() if e.tag.endswith(("script", "img"))]
 
 
-def test_nothing_is_fetched_from_elsewhere(tmp_path: Path) -> None:
-    path = write_page(write_run(tmp_path, with_dense=True))
+def test_the_page_loads_nothing_from_elsewhere(tmp_path: Path) -> None:
+    path = write_page(write_run(tmp_path, with_twin=True))
     page = read(path)
     links = [
         a[key] or ""
@@ -171,8 +171,8 @@ def test_nothing_is_fetched_from_elsewhere(tmp_path: Path) -> None:
     assert not [a for _, a in page.elements if "style" in a]  # the policy would forbid it
 
 
-def test_every_chart_says_in_words_what_it_shows(tmp_path: Path) -> None:
-    run = write_run(tmp_path, with_dense=True)
+def test_every_chart_has_a_title_and_a_description(tmp_path: Path) -> None:
+    run = write_run(tmp_path, with_twin=True)
     paths = write_figures(run)
     names = "accuracy loss sparsity rate threshold switches layer-sparsity layer-density layer-macs"
     assert {path.stem for path in paths} == set(names.split())
@@ -182,7 +182,7 @@ def test_every_chart_says_in_words_what_it_shows(tmp_path: Path) -> None:
         space = "{http://www.w3.org/2000/svg}"
         assert drawing.findtext(f"{space}title")
         assert drawing.findtext(f"{space}desc")
-        assert "var(" not in path.read_text()  # unknown to many readers of SVG
+        assert "var(" not in path.read_text()  # which many SVG viewers do not support
 
 
 def lines_of_code(run: Path) -> str:
@@ -203,12 +203,12 @@ def test_the_lines_that_load_the_model_work(tmp_path: Path) -> None:
     assert not space["model"].training
 
 
-def test_arguments_of_the_spec_are_among_those_lines(tmp_path: Path) -> None:
+def test_those_lines_include_the_arguments_in_the_spec(tmp_path: Path) -> None:
     run = write_run(tmp_path, arguments={"conv_shortcut": False})
     assert 'model = MODELS["resnet20"](conv_shortcut=False)' in lines_of_code(run)
 
 
-def test_a_function_of_the_users_own_is_imported(tmp_path: Path) -> None:
+def test_those_lines_import_the_users_own_function(tmp_path: Path) -> None:
     code = lines_of_code(write_run(tmp_path, name="my_project.nets:build", arguments={"width": 2}))
     assert "from my_project.nets import build" in code
     assert "model = build(width=2)" in code
@@ -218,7 +218,7 @@ def test_a_function_of_the_users_own_is_imported(tmp_path: Path) -> None:
 @pytest.mark.parametrize("kind", ["finished", "going", "dense"])
 def test_the_page_renders_without_console_errors(tmp_path: Path, kind: str) -> None:
     shapes: dict[str, dict[str, Any]] = {
-        "finished": {"with_dense": True, "names": [SCRIPT, "conv1.weight"]},
+        "finished": {"with_twin": True, "names": [SCRIPT, "conv1.weight"]},
         "going": {"planned": 20},
         "dense": {"method": None},
     }

@@ -1,4 +1,4 @@
-"""Several processes train what one would: the same pictures, the same batch norm, the same weights but for rounding."""
+"""Several processes train as one does: the same pictures, the same batch norm, the same weights up to rounding."""
 
 import json
 import os
@@ -19,13 +19,13 @@ from st3.training.listener import Listener
 from st3.training.stop import Stopped
 
 ROOT = Path(__file__).parents[2]
-# Small enough that rounding does not grow into another network: a few steps, a low rate, full sparsity soon.
+# Rounding errors must stay small: few steps, a low rate, the target soon reached.
 CHANGES = {"optimizer.lr": 0.01, "batch_size": 133}  # 9 batches an epoch, in shares of 66 and 67
 
 
 def spec(**machine):
     machine = {"device": "cpu", "threads": 1, **machine}
-    return compose(epochs=2, dense_twin=False, machine=machine, changes=CHANGES, sparse={"sparsity": 0.8})
+    return compose(epochs=2, protocol="single", machine=machine, changes=CHANGES, sparse={"sparsity": 0.8})
 
 
 @pytest.fixture(scope="module")
@@ -51,7 +51,7 @@ def require_close(folder, alone):
 
 @pytest.mark.parametrize("sharded", [False, True], ids=["ddp", "fsdp"])
 @on_ranks(2)
-def test_two_processes_give_what_one_gives(alone, tmp_path, sharded):
+def test_two_processes_train_the_same_model_as_one(alone, tmp_path, sharded):
     train(spec(sharded=sharded), tmp_path / "two")
     if dist.get_rank() == 0:
         require_close(tmp_path / "two", alone)
@@ -59,7 +59,7 @@ def test_two_processes_give_what_one_gives(alone, tmp_path, sharded):
 
 
 class Tied(torch.nn.Module):
-    """Parts in a list, and a weight that two of them share."""
+    """Layers in a list, two of which share a weight."""
 
     def __init__(self):
         super().__init__()
@@ -87,12 +87,12 @@ class StopAfter(Listener):
 
     def on_batch(self, epoch, batch, batches, rate):
         if (epoch - 1) * batches + batch == self.batch:
-            signal.raise_signal(signal.SIGTERM)  # to the first process only; the other must hear of it
+            signal.raise_signal(signal.SIGTERM)  # to the first process only; it must tell the other
 
 
 @pytest.mark.parametrize("sharded", [False, True], ids=["ddp", "fsdp"])
 @on_ranks(2)
-def test_they_stop_together_and_go_on_bit_for_bit(tmp_path, sharded):
+def test_they_stop_together_and_resume_bit_for_bit(tmp_path, sharded):
     train(spec(sharded=sharded), tmp_path / "whole")
     with pytest.raises(Stopped, match="after step 13"):
         train(spec(sharded=sharded), tmp_path / "cut", listeners=[StopAfter(13)])
@@ -102,7 +102,7 @@ def test_they_stop_together_and_go_on_bit_for_bit(tmp_path, sharded):
 
 
 @on_ranks(2)
-def test_what_one_process_began_two_go_on_with(alone, tmp_path):
+def test_two_processes_resume_what_one_has_begun(alone, tmp_path):
     if dist.get_rank() == 0:
         environment = {k: v for k, v in os.environ.items() if k not in ("RANK", "WORLD_SIZE", "LOCAL_RANK")}
         code = (
@@ -119,7 +119,7 @@ def test_what_one_process_began_two_go_on_with(alone, tmp_path):
 
 
 @on_ranks(2)
-def test_a_fault_of_the_folder_reaches_every_process(tmp_path):
+def test_an_error_of_the_folder_is_raised_in_every_process(tmp_path):
     (tmp_path / "file").touch()
     with pytest.raises(ValueError, match="holds other files and no run"):
         train(spec(), tmp_path)
@@ -133,7 +133,7 @@ def torchrun(*arguments, **environment):
 
 
 def mortal_network(classes=10, channels=1):
-    """Build the digits network; the second process dies in the second epoch if it was told so."""
+    """Build the digits network; with MORTAL set, the second process dies in the second epoch."""
     from st3.models import MODELS
 
     model = MODELS["digits_cnn"](classes=classes, channels=channels)
@@ -160,7 +160,7 @@ def test_when_a_process_dies_the_run_ends_with_a_clear_message_and_can_be_resume
     ]
     dead = torchrun(*options, "--run", run, MORTAL="1")
     assert dead.returncode != 0
-    assert "lost touch with another one, which seems to have died" in dead.stderr
+    assert "lost its connection to another one, which seems to have died" in dead.stderr
     assert "--resume" in dead.stderr
     again = torchrun(*options, "--run", run, "--resume")
     assert again.returncode == 0, again.stderr

@@ -1,4 +1,4 @@
-"""Reading the folder of a run."""
+"""Read the folder of a run."""
 
 import dataclasses
 import json
@@ -11,8 +11,8 @@ from st3.experiments.results import ResultsError, Run
 from .made_up import write_run
 
 
-def test_a_finished_run_is_read_whole(tmp_path: Path) -> None:
-    run = Run.open(write_run(tmp_path / "run", 8, layers=5, with_dense=True))
+def test_a_finished_run_is_read_completely(tmp_path: Path) -> None:
+    run = Run.open(write_run(tmp_path / "run", 8, layers=5, with_twin=True))
     assert run.is_finished
     assert [epoch["epoch"] for epoch in run.epochs] == list(range(1, 9))
     assert len(run.layers) == 8
@@ -24,14 +24,22 @@ def test_a_finished_run_is_read_whole(tmp_path: Path) -> None:
     assert run.best["epoch"] == 8
 
 
-def test_the_dense_twin_is_a_run_of_its_own(tmp_path: Path) -> None:
-    run = Run.open(write_run(tmp_path / "run", with_dense=True))
-    assert run.dense is not None
-    assert run.dense.path == tmp_path / "run" / "dense"
-    assert (run.dense.method, run.dense.target, run.dense.layers, run.dense.dense) == (None, None, [], None)
+def test_the_dense_twin_is_another_run(tmp_path: Path) -> None:
+    run = Run.open(write_run(tmp_path / "run", with_twin=True))
+    assert run.twin is not None
+    assert run.parts == (run.twin,)
+    assert run.twin.path == tmp_path / "run" / "dense"
+    assert (run.twin.method, run.twin.target, run.twin.layers, run.twin.twin) == (None, None, [], None)
 
 
-def test_the_method_dense_is_none(tmp_path: Path) -> None:
+def test_runs_in_other_folders_are_not_taken_for_parts(tmp_path: Path) -> None:
+    run = write_run(tmp_path / "run", with_twin=True)
+    write_run(run / "second", with_twin=True)
+    assert [part.path.name for part in Run.open(run).parts] == ["dense"]
+    assert Run.open(write_run(run / "dense" / "third")).parts == ()
+
+
+def test_the_method_dense_means_no_method(tmp_path: Path) -> None:
     folder = write_run(tmp_path, method=None)
     spec = json.loads((folder / "spec.json").read_text()) | {"sparse": {"method": "dense", "sparsity": 0.0}}
     (folder / "spec.json").write_text(json.dumps(spec))
@@ -43,7 +51,7 @@ def test_a_run_is_frozen(tmp_path: Path) -> None:
         Run.open(write_run(tmp_path)).summary = {}  # type: ignore[misc]
 
 
-def test_a_run_that_is_going_has_no_summary(tmp_path: Path) -> None:
+def test_an_unfinished_run_has_no_summary(tmp_path: Path) -> None:
     run = Run.open(write_run(tmp_path, 3, planned=8))
     assert not run.is_finished
     assert len(run.epochs) == 3
@@ -54,13 +62,13 @@ def test_a_run_that_has_just_begun_is_empty(tmp_path: Path) -> None:
     (tmp_path / "spec.json").write_text("{}")
     (tmp_path / "dense").mkdir()
     run = Run.open(tmp_path)
-    assert (run.epochs, run.steps, run.layers, run.summary, run.versions, run.dense) == (
+    assert (run.epochs, run.steps, run.layers, run.summary, run.versions, run.parts) == (
         [],
         [],
         [],
         None,
         {},
-        None,
+        (),
     )
 
 
@@ -68,7 +76,7 @@ def test_a_run_that_has_just_begun_is_empty(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "rest", [b'{"epoch": 9, "tra', b'{"epoch": 9, "name": "\xc3'], ids=["mid-word", "mid-letter"]
 )
-def test_a_last_line_cut_off_in_mid_write_is_dropped(tmp_path: Path, name: str, rest: bytes) -> None:
+def test_an_incomplete_last_line_is_dropped(tmp_path: Path, name: str, rest: bytes) -> None:
     folder = write_run(tmp_path)
     before = getattr(Run.open(folder), name)
     with (folder / f"{name}.jsonl").open("ab") as file:
@@ -76,20 +84,20 @@ def test_a_last_line_cut_off_in_mid_write_is_dropped(tmp_path: Path, name: str, 
     assert getattr(Run.open(folder), name) == before
 
 
-def test_a_last_line_that_lacks_only_its_end_is_kept(tmp_path: Path) -> None:
+def test_a_last_line_without_a_line_end_is_kept_if_complete(tmp_path: Path) -> None:
     folder = write_run(tmp_path)
     text = (folder / "epochs.jsonl").read_text()
     (folder / "epochs.jsonl").write_text(text.removesuffix("\n"))
     assert len(Run.open(folder).epochs) == 8
 
 
-def test_a_number_that_is_none_is_not_known(tmp_path: Path) -> None:
+def test_nan_counts_as_missing(tmp_path: Path) -> None:
     folder = write_run(tmp_path)
     (folder / "steps.jsonl").write_text('{"epoch": 1, "loss": NaN}\n')
     assert Run.open(folder).steps == [{"epoch": 1, "loss": None}]
 
 
-def test_a_path_that_is_no_folder_is_refused(tmp_path: Path) -> None:
+def test_a_path_that_is_not_a_folder_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ResultsError) as caught:
         Run.open(tmp_path / "nowhere")
     assert str(caught.value) == (
@@ -101,7 +109,7 @@ def test_a_path_that_is_no_folder_is_refused(tmp_path: Path) -> None:
         Run.open(tmp_path / "file")
 
 
-def test_a_folder_without_a_run_names_those_one_level_below(tmp_path: Path) -> None:
+def test_for_a_folder_without_a_run_those_one_level_below_are_named(tmp_path: Path) -> None:
     with pytest.raises(ResultsError) as caught:
         Run.open(tmp_path)
     assert str(caught.value) == f"no run in {tmp_path}: it holds no spec.json"
@@ -113,7 +121,7 @@ def test_a_folder_without_a_run_names_those_one_level_below(tmp_path: Path) -> N
     assert str(caught.value) == f"no run in {tmp_path}: it holds no spec.json; runs one level below: a, b"
 
 
-def test_damage_is_named_with_file_and_line(tmp_path: Path) -> None:
+def test_damage_is_reported_with_file_and_line(tmp_path: Path) -> None:
     folder = write_run(tmp_path)
     lines = (folder / "epochs.jsonl").read_text().splitlines()
     (folder / "epochs.jsonl").write_text("\n".join([*lines[:2], lines[2][:30], *lines[3:]]) + "\n")
@@ -133,15 +141,15 @@ def test_damage_is_named_with_file_and_line(tmp_path: Path) -> None:
         ("steps.jsonl", b"7\n", r"damaged run: .*steps\.jsonl, line 1: expected a JSON object, found a int"),
     ],
 )
-def test_other_damage(tmp_path: Path, name: str, content: bytes, complaint: str) -> None:
+def test_other_damage_is_reported(tmp_path: Path, name: str, content: bytes, complaint: str) -> None:
     folder = write_run(tmp_path)
     (folder / name).write_bytes(content)
     with pytest.raises(ResultsError, match=f"^{complaint}$"):
         Run.open(folder)
 
 
-def test_damage_in_the_twin_names_the_twin(tmp_path: Path) -> None:
-    folder = write_run(tmp_path, with_dense=True)
+def test_damage_in_the_twin_is_reported_with_its_file(tmp_path: Path) -> None:
+    folder = write_run(tmp_path, with_twin=True)
     (folder / "dense" / "epochs.jsonl").write_text("{\n{}\n")
     with pytest.raises(ResultsError, match=r"dense/epochs\.jsonl, line 1"):
         Run.open(folder)

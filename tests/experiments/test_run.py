@@ -1,4 +1,4 @@
-"""A run on the digits: what it leaves behind, and that nothing but the spec decides it."""
+"""A run on the digits: what it leaves behind, and that the spec alone determines the result."""
 
 import json
 import os
@@ -18,8 +18,8 @@ from st3.experiments.run import train
 from st3.experiments.spec import compose
 from st3.files.weights import read_weights
 from st3.models import MODELS
-from st3.training.figures import DivergedError
 from st3.training.listener import Listener
+from st3.training.metrics import DivergedError
 from st3.training.sections import SettingsError
 from st3.training.stop import Stopped
 
@@ -30,7 +30,7 @@ BATCHES = 19  # 1,197 pictures in batches of 64
 
 def spec(**more):
     return compose(
-        **{"epochs": EPOCHS, "dense_twin": False, "machine": {"device": "cpu", "threads": 1}, **more}
+        **{"epochs": EPOCHS, "protocol": "single", "machine": {"device": "cpu", "threads": 1}, **more}
     )
 
 
@@ -38,8 +38,8 @@ def lines(folder, name):
     return [json.loads(line) for line in (folder / f"{name}.jsonl").read_text().splitlines()]
 
 
-def essence(folder):
-    """Everything that a run found out, without the time it took."""
+def results(folder):
+    """Return everything that a run has found out, without the time it took."""
     summary = json.loads((folder / "summary.json").read_text())
     summary.pop("seconds")
     epochs = [{k: v for k, v in line.items() if k != "seconds"} for line in lines(folder, "epochs")]
@@ -59,7 +59,7 @@ def whole(tmp_path_factory):
 
 
 class At(Listener):
-    """Does something after the given batch of the whole run."""
+    """Does something after that batch of the run."""
 
     def __init__(self, batch, act):
         self.batch, self.act = batch, act
@@ -89,16 +89,16 @@ def test_it_leaves_a_model_and_its_evidence(whole):
     assert [line["step"] for line in lines(whole, "steps")] == list(range(1, EPOCHS * BATCHES + 1))
 
 
-def test_the_sparsity_is_the_one_asked_for_counted_in_the_file(whole):
+def test_the_file_has_exactly_the_sparsity_asked_for(whole):
     weights, about = read_weights(whole / "model.safetensors")
     model = MODELS[about["model"]["name"]](classes=10, channels=1)
     model.load_state_dict(weights)
     found = report(model)
-    assert found.zeros == int((found.weights - 1) * 0.9) + 1
+    assert found.zeros == int((found.numel - 1) * 0.9) + 1
     assert json.loads((whole / "summary.json").read_text())["sparsity"] == found.sparsity
 
 
-def test_the_test_accuracy_is_that_of_the_file(whole):
+def test_the_test_accuracy_is_that_of_the_model_in_the_file(whole):
     model = MODELS["digits_cnn"]()
     model.load_state_dict(read_weights(whole / "model.safetensors")[0])
     model.eval()
@@ -120,7 +120,7 @@ def test_the_best_epoch_is_chosen_among_those_at_the_target(whole):
     assert summary["validation"] == pytest.approx(best["validation"])
 
 
-def test_the_layers_add_up_to_the_epochs_figures(whole):
+def test_the_metrics_of_layers_add_up_to_those_of_the_epoch(whole):
     for epoch, layers in zip(lines(whole, "epochs"), lines(whole, "layers"), strict=True):
         rows = layers["layers"].values()
         assert sum(row["zeros"] for row in rows) / sum(row["weights"] for row in rows) == epoch["sparsity"]
@@ -133,19 +133,19 @@ def test_the_layers_add_up_to_the_epochs_figures(whole):
 
 
 @pytest.mark.parametrize("batch", [1, 19, 30, 38, 56])
-def test_after_a_crash_it_goes_on_bit_for_bit(whole, tmp_path, batch):
+def test_after_a_crash_it_resumes_bit_for_bit(whole, tmp_path, batch):
     folder = tmp_path / "run"
     with pytest.raises(MemoryError):
         train(spec(), folder, listeners=[At(batch, crash)])
     train(spec(), folder, resume=True)
     assert same_weights(folder, whole)
-    assert essence(folder) == essence(whole)
+    assert results(folder) == results(whole)
 
 
 @pytest.mark.parametrize(
     ("batch", "number"), [(5, signal.SIGTERM), (30, signal.SIGINT), (57, signal.SIGTERM)]
 )
-def test_asked_to_stop_it_saves_first_and_goes_on_bit_for_bit(whole, tmp_path, batch, number):
+def test_asked_to_stop_it_saves_first_and_resumes_bit_for_bit(whole, tmp_path, batch, number):
     folder = tmp_path / "run"
     before = signal.getsignal(number)
     with pytest.raises(Stopped, match=f"after step {batch}; everything is saved") as stopped:
@@ -155,10 +155,10 @@ def test_asked_to_stop_it_saves_first_and_goes_on_bit_for_bit(whole, tmp_path, b
     assert (folder / "checkpoints" / f"step-{batch:09d}.pt").exists()
     train(spec(), folder, resume=True)
     assert same_weights(folder, whole)
-    assert essence(folder) == essence(whole)
+    assert results(folder) == results(whole)
 
 
-def test_stopped_twice_in_one_epoch_with_workers_it_goes_on_bit_for_bit(whole, tmp_path):
+def test_stopped_twice_in_one_epoch_with_workers_it_resumes_bit_for_bit(whole, tmp_path):
     folder = tmp_path / "run"
     with_workers = spec(machine={"device": "cpu", "threads": 1, "workers": 2})
     for batch in (21, 25):
@@ -171,10 +171,10 @@ def test_stopped_twice_in_one_epoch_with_workers_it_goes_on_bit_for_bit(whole, t
             )
     train(spec(), folder, resume=True)
     assert same_weights(folder, whole)
-    assert essence(folder) == essence(whole)
+    assert results(folder) == results(whole)
 
 
-def test_a_second_interrupt_does_not_wait(tmp_path):
+def test_a_second_interrupt_stops_at_once(tmp_path):
     def twice():
         signal.raise_signal(signal.SIGINT)
         signal.raise_signal(signal.SIGINT)
@@ -195,7 +195,7 @@ def test_checkpoints_within_an_epoch_are_taken_after_some_minutes(whole, tmp_pat
     assert same_weights(folder, whole)
 
 
-def test_dropout_goes_on_bit_for_bit(tmp_path):
+def test_dropout_resumes_bit_for_bit(tmp_path):
     def network():
         torch.manual_seed(3)
         return nn.Sequential(nn.Flatten(), nn.Linear(64, 32), nn.ReLU(), nn.Dropout(0.5), nn.Linear(32, 10))
@@ -208,7 +208,7 @@ def test_dropout_goes_on_bit_for_bit(tmp_path):
 
 
 def test_a_run_is_not_overwritten_and_not_mixed_with_another(whole):
-    with pytest.raises(RunFolderError, match="holds a run already: go on with it by --resume"):
+    with pytest.raises(RunFolderError, match="already holds a run: add --resume to continue it"):
         train(spec(), whole)
     with pytest.raises(RunFolderError, match=r"holds another run \(sparse.sparsity: 0.8, not 0.9\)"):
         train(spec(sparse={"sparsity": 0.8}), whole, resume=True)
@@ -226,7 +226,7 @@ def test_a_finished_run_returns_its_summary(whole):
     assert (whole / "summary.json").stat().st_mtime_ns == before
 
 
-def test_seeds_of_weights_and_data_are_apart(whole, tmp_path):
+def test_weights_and_data_have_separate_seeds(whole, tmp_path):
     first = {}
     for name, seeds in {"init": {"init": 1}, "data": {"data": 1}}.items():
         train(spec(epochs=1, seeds=seeds), tmp_path / name)
@@ -236,7 +236,7 @@ def test_seeds_of_weights_and_data_are_apart(whole, tmp_path):
 
 
 def test_the_dense_twin_starts_from_the_same_weights_and_sees_the_same_pictures(tmp_path):
-    train(spec(epochs=1, dense_twin=True), tmp_path)
+    train(spec(epochs=1, protocol="twin"), tmp_path)
     dense, sparse = (lines(folder, "steps") for folder in (tmp_path / "dense", tmp_path))
     assert dense[0]["loss"] == sparse[0]["loss"]
     assert dense[-1]["loss"] != sparse[-1]["loss"]
@@ -245,14 +245,13 @@ def test_the_dense_twin_starts_from_the_same_weights_and_sees_the_same_pictures(
 
 
 def test_half_precision_trains(tmp_path):
-    # In a process of its own: some virtual machines announce matrix instructions that they do not have.
+    # In another process: some virtual machines announce matrix instructions that they do not have.
     code = "import sys; from tests.experiments.test_run import *; train(spec(machine=HALF), sys.argv[1])"
     environment = {**os.environ, "ONEDNN_MAX_CPU_ISA": "AVX512_CORE"}
     command = [sys.executable, "-W", "ignore", "-c", code, str(tmp_path)]
     subprocess.run(command, check=True, cwd=Path(__file__).parents[2], env=environment)
-    assert (
-        json.loads((tmp_path / "summary.json").read_text())["test"]["accuracy"] > 0.4
-    )  # of 10 classes, after 3 epochs
+    # ten classes, after three epochs
+    assert json.loads((tmp_path / "summary.json").read_text())["test"]["accuracy"] > 0.4
     weights = read_weights(tmp_path / "model.safetensors")[0]
     assert {tensor.dtype for tensor in weights.values()} <= {torch.float32, torch.int64}
 
@@ -265,58 +264,61 @@ def test_deterministic_by_flag(tmp_path):
         torch.use_deterministic_algorithms(False)
 
 
-def test_a_loss_that_is_no_number_ends_the_run_and_says_what_to_do(tmp_path):
+def test_a_loss_that_is_not_finite_ends_the_run_with_advice(tmp_path):
     changes = {"optimizer.lr": 1e30, "clip_norm": None}
     with pytest.raises((DivergedError, ValueError), match="lower the learning rate"):
         train(spec(changes=changes), tmp_path)
 
 
 def test_a_network_that_does_not_fit_the_data_is_refused_before_the_first_batch(tmp_path):
-    with pytest.raises(SettingsError, match=r"answers 2 pictures with \(2, 7\), but 'digits' has 10 classes"):
+    with pytest.raises(SettingsError, match=r"returns \(2, 7\) for 2 pictures, but 'digits' has 10 classes"):
         train(spec(), tmp_path / "a", model=nn.Sequential(nn.Flatten(), nn.Linear(64, 7)))
     with pytest.raises(SettingsError, match=r"cannot take pictures of 'digits' \(1x8x8\)"):
         train(spec(), tmp_path / "b", model=nn.Conv2d(3, 10, 3))
 
 
-def test_a_checkpoint_of_another_spec_or_other_data_is_not_taken(tmp_path):
+def test_a_checkpoint_of_another_spec_or_other_data_is_refused(tmp_path):
     folder = tmp_path / "run"
     with pytest.raises(MemoryError):
         train(spec(), folder, listeners=[At(30, crash)])
     stored = json.loads((folder / "spec.json").read_text())
     stored["sparse"]["sparsity"] = 0.5
     (folder / "spec.json").write_text(json.dumps(stored))
-    with pytest.raises(ValueError, match=r"step-000000019\.pt is of another spec or other data"):
+    with pytest.raises(ValueError, match=r"step-000000019\.pt belongs to another spec or other data"):
         train(spec(sparse={"sparsity": 0.5}), folder, resume=True)
 
 
 @pytest.mark.parametrize(
-    ("change", "said"),
+    ("change", "message"),
     [
-        (lambda state: [state], r"step-000000019\.pt is no checkpoint of st3 train: delete it"),
-        (lambda state: state | {"format": 7}, r"step-000000019\.pt has format 7, this version reads 1"),
+        (lambda state: [state], r"step-000000019\.pt is not a checkpoint of st3 train: delete it"),
+        (
+            lambda state: state | {"format": 7},
+            r"step-000000019\.pt has format 7, but this version of st3 reads 2: finish the run with",
+        ),
         (
             lambda state: {k: v for k, v in state.items() if k not in ("model", "best")},
             r"checkpoint .*step-000000019\.pt lacks model, best: delete it",
         ),
     ],
 )
-def test_a_checkpoint_of_another_make_is_not_taken(tmp_path, change, said):
+def test_a_checkpoint_of_another_format_is_refused(tmp_path, change, message):
     folder = tmp_path / "run"
     with pytest.raises(MemoryError):
         train(spec(), folder, listeners=[At(30, crash)])
     path = folder / "checkpoints" / "step-000000019.pt"
     torch.save(change(torch.load(path, weights_only=True)), path)
-    with pytest.raises(ValueError, match=said):
+    with pytest.raises(ValueError, match=message):
         train(spec(), folder, resume=True)
 
 
-def test_a_checkpoint_sets_nothing_but_the_progress(whole, tmp_path):
+def test_a_checkpoint_cannot_replace_methods_of_the_progress(whole, tmp_path):
     folder = tmp_path / "run"
     with pytest.raises(MemoryError):
         train(spec(), folder, listeners=[At(30, crash)])
     path = folder / "checkpoints" / "step-000000019.pt"
     state = torch.load(path, weights_only=True)
-    state["progress"]["step"] = 0  # the name of a method of it
+    state["progress"]["step"] = 0  # the name of a method
     torch.save(state, path)
     train(spec(), folder, resume=True)
     assert same_weights(folder, whole)
@@ -365,7 +367,7 @@ def test_a_page_that_is_missing_is_written_when_a_finished_run_is_resumed(tmp_pa
 
 
 @pytest.mark.parametrize("content", ["{", "[]", "[" * 99_999], ids=["cut", "a list", "nested"])
-def test_a_damaged_summary_is_named(tmp_path, content):
+def test_a_damaged_summary_is_reported(tmp_path, content):
     train(spec(epochs=1), tmp_path)
     (tmp_path / "summary.json").write_text(content)
     with pytest.raises(
@@ -374,7 +376,7 @@ def test_a_damaged_summary_is_named(tmp_path, content):
         train(spec(epochs=1), tmp_path, resume=True)
 
 
-def test_a_signal_to_the_whole_group_spares_the_workers_until_all_is_saved(whole, tmp_path):
+def test_workers_survive_a_signal_to_the_whole_group_until_all_is_saved(whole, tmp_path):
     folder = tmp_path / "run"
     code = (
         "import sys; from tests.experiments.test_run import *\n"
@@ -393,15 +395,15 @@ def test_a_signal_to_the_whole_group_spares_the_workers_until_all_is_saved(whole
     assert same_weights(folder, whole)
 
 
-def test_what_the_sparsifier_would_refuse_is_refused_before_the_twin_is_trained(tmp_path):
-    asked = spec(dense_twin=True, changes={"sparse.exclude": ["convolution*"]})
+def test_settings_that_the_sparsifier_refuses_are_refused_before_the_twin_is_trained(tmp_path):
+    asked = spec(protocol="twin", changes={"sparse.exclude": ["convolution*"]})
     with pytest.raises((ValueError, LookupError), match="convolution"):
         train(asked, tmp_path / "run")
     assert not (tmp_path / "run").exists()
 
 
 @pytest.mark.parametrize(("method", "zeros"), [("acdc", 21_427), ("sr_ste", 11_760), ("s_ste", 11_760)])
-def test_methods_with_a_ramp_or_a_sparsity_of_their_own_train_by_name(method, zeros, tmp_path):
-    """23,808 weights; N:M leaves the first convolution dense, which has one input channel: 288 weights."""
+def test_methods_with_their_own_ramp_or_sparsity_train_by_name(method, zeros, tmp_path):
+    """There are 23,808 weights; N:M leaves the first convolution dense: one input channel, 288 weights."""
     summary = train(spec(epochs=1, sparse={"method": method}), tmp_path / "run")
     assert summary["parameters"] - summary["active_parameters"] == zeros

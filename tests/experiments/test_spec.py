@@ -1,4 +1,4 @@
-"""A spec is found wrong before anything is trained, with everything that is wrong."""
+"""A wrong spec is refused before anything is trained, with everything that is wrong."""
 
 import pytest
 
@@ -6,14 +6,14 @@ from st3.experiments.spec import compose
 from st3.training.sections import SettingsError
 
 
-def faults(changes=None, **said):
+def faults(changes=None, **asked):
     with pytest.raises(SettingsError) as caught:
-        compose(changes=changes, **said)
+        compose(changes=changes, **asked)
     return list(caught.value.faults)
 
 
 @pytest.mark.parametrize(
-    ("method", "arguments", "said"),
+    ("method", "arguments", "fault"),
     [
         ("st3", {"sft": True}, "method 'st3' takes no argument 'sft'; did you mean 'soft'? (known: soft, "),
         (
@@ -37,10 +37,10 @@ def faults(changes=None, **said):
         ("dense", {"soft": True}, "method 'dense' takes no argument 'soft'"),
     ],
 )
-def test_arguments_of_the_method_are_checked(method, arguments, said):
+def test_arguments_of_the_method_are_checked(method, arguments, fault):
     found = faults(sparse={"method": method, "arguments": arguments})
     assert len(found) == 1
-    assert found[0].startswith(said)
+    assert found[0].startswith(fault)
 
 
 def test_options_of_the_data_and_arguments_of_the_model_are_checked():
@@ -65,37 +65,37 @@ def test_options_of_the_data_and_arguments_of_the_model_are_checked():
         ("nesterov", "optimizer.nesterov"),
     ],
 )
-def test_an_unknown_key_is_answered_with_the_whole_key_that_is_near(key, near):
+def test_for_an_unknown_key_the_closest_full_key_is_suggested(key, near):
     (found,) = faults({key: 1})
     assert found.startswith(f"unknown key {key!r}; did you mean {near!r}? (known: data, model, ")
 
 
-@pytest.mark.parametrize("section", ["data", "model", "sparse", "recipe", "seeds", "machine"])
-def test_a_value_in_the_place_of_a_table_is_a_fault_among_others(section):
+@pytest.mark.parametrize("section", ["data", "model", "sparse", "recipe", "seeds", "machine", "protocol"])
+def test_a_value_in_place_of_a_table_is_one_fault_among_others(section):
     found = faults({section: 3, f"{section}.name": 2, "optimizer.lr": "much"})
     assert any(fault.startswith(f"{section}: input should be a valid dictionary") for fault in found)
 
 
-@pytest.mark.parametrize("key", ["data.name", "model.name", "sparse.method", "sparse.ramp"])
-def test_a_name_that_is_no_text_is_a_fault(key):
+@pytest.mark.parametrize("key", ["data.name", "model.name", "sparse.method", "sparse.ramp", "protocol.name"])
+def test_a_name_that_is_not_a_string_is_a_fault(key):
     assert faults({key: [1]}) == [f"{key}: input should be a valid string, got [1]"]
 
 
-def test_what_is_usual_follows_from_changes_too():
+def test_usual_values_follow_from_changes_too():
     spec = compose(changes={"data.name": "imagenet", "model.name": "mobilenet_v1"})
-    assert (spec.recipe.name, spec.dense_twin) == ("imagenet-mobilenet", False)
+    assert (spec.recipe.name, spec.protocol.name) == ("imagenet-mobilenet", "single")
     spec = compose(changes={"sparse.method": "dense"})
     assert spec == compose(sparse={"method": "dense"})
 
 
-def test_what_is_said_against_dense_stays_a_contradiction():
-    assert faults({"sparse.method": "dense"}, sparse={"sparsity": 0.9}, dense_twin=True) == [
+def test_settings_that_contradict_dense_are_refused():
+    assert faults({"sparse.method": "dense"}, sparse={"sparsity": 0.9}, protocol="twin") == [
         "method 'dense' with sparsity 0.9: leave one of them out",
         "method 'dense' needs no dense twin",
     ]
 
 
-def test_a_method_that_implies_its_sparsity_needs_none_and_takes_no_other():
+def test_a_method_that_implies_its_sparsity_needs_none_and_refuses_any_other():
     spec = compose(sparse={"method": "sr_ste"}, changes={"sparse.arguments.n": 1, "sparse.arguments.m": 8})
     assert (spec.sparse.sparsity, spec.sparse.allocation, spec.sparse.ramp) == (0.875, "uniform", "constant")
     assert compose(sparse={"method": "s_ste", "sparsity": 0.5}).sparse.sparsity == 0.5
@@ -105,7 +105,7 @@ def test_a_method_that_implies_its_sparsity_needs_none_and_takes_no_other():
 
 
 @pytest.mark.parametrize(
-    ("sparse", "said"),
+    ("sparse", "fault"),
     [
         ({"method": "rigl", "ramp": "cubic"}, "RigL keeps one sparsity from the first step to the last"),
         ({"method": "rigl", "allocation": "global"}, "RigL begins with random masks"),
@@ -115,11 +115,11 @@ def test_a_method_that_implies_its_sparsity_needs_none_and_takes_no_other():
         ({"method": "gmp", "ramp": "phases"}, "GMP never restores what it has pruned"),
     ],
 )
-def test_what_means_nothing_to_a_method_is_a_fault_of_the_spec(sparse, said):
+def test_settings_that_mean_nothing_to_the_method_are_refused(sparse, fault):
     (found,) = faults(sparse=sparse)
-    assert found.startswith(said)
+    assert found.startswith(fault)
 
 
 @pytest.mark.parametrize("name", ["auto", "cpu", "cuda", "cuda:0", "cuda:12"])
-def test_devices_that_runs_can_be_trained_on(name):
+def test_these_devices_are_accepted(name):
     assert compose(machine={"device": name}).machine.device == name

@@ -1,4 +1,4 @@
-"""ONNX files and programs of torch.export: the same answers, and a model left as it was."""
+"""ONNX files and torch.export programs: they give the model's answers, and the model stays as it was."""
 
 import importlib.metadata
 import logging
@@ -25,12 +25,12 @@ class Small(nn.Module):
         return self.fc(self.drop(self.norm(self.conv(x)).relu().mean((2, 3))))
 
 
-def answers_of(model, x):
+def answer(model, x):
     was_training = model.training
     with torch.no_grad():
-        answer = model.eval()(x)
+        found = model.eval()(x)
     model.train(was_training)
-    return answer
+    return found
 
 
 EXPORTS = [st3.export_onnx, st3.export_program]
@@ -50,9 +50,9 @@ def test_an_onnx_file_is_one_file_of_the_current_opset_for_any_batch(tmp_path):
     for batch in (1, 2, 7):
         x = torch.randn(batch, 1, 8, 8)
         np.testing.assert_allclose(
-            session.run(None, {session.get_inputs()[0].name: x.numpy()})[0], answers_of(model, x), atol=1e-4
+            session.run(None, {session.get_inputs()[0].name: x.numpy()})[0], answer(model, x), atol=1e-4
         )
-    assert f"ONNX Runtime {importlib.metadata.version('onnxruntime')} answers as the model does" in str(made)
+    assert f"ONNX Runtime {importlib.metadata.version('onnxruntime')} gives the model's answers" in str(made)
     assert made.difference < 1e-4
 
 
@@ -63,19 +63,19 @@ def test_a_program_runs_without_the_code_of_the_model_for_any_batch(tmp_path):
     program = torch.export.load(tmp_path / "m.pt2").module()
     for batch in (1, 2, 7):
         x = torch.randn(batch, 1, 8, 8)
-        assert torch.allclose(program(x), answers_of(model, x), atol=1e-5)
+        assert torch.allclose(program(x), answer(model, x), atol=1e-5)
     assert made.difference < 1e-4
-    assert "batches of any size" in str(made)
+    assert "any size of batch" in str(made)
 
 
 @every_export
-def test_exporting_in_the_midst_of_training_changes_nothing(export, tmp_path):
+def test_exporting_during_training_changes_nothing(export, tmp_path):
     torch.manual_seed(0)
     model = Small().train()
-    model.norm.eval()  # a mode of its own
+    model.norm.eval()  # one layer in another mode than the rest
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
     st3.sparsify(model, optimizer, sparsity=0.5, total_steps=10, start=0, end=4)
-    hooked = model.fc.register_forward_hook(lambda *_: None)
+    hook = model.fc.register_forward_hook(lambda *_: None)
     for _ in range(3):
         model(torch.randn(4, 1, 8, 8)).square().sum().backward()
         optimizer.step()
@@ -97,9 +97,9 @@ def test_exporting_in_the_midst_of_training_changes_nothing(export, tmp_path):
     after = state()
     assert before[1] == after[1]
     assert all(torch.equal(tensor, after[0][name]) for name, tensor in before[0].items())
-    model(torch.randn(4, 1, 8, 8)).square().sum().backward()  # and training goes on
+    model(torch.randn(4, 1, 8, 8)).square().sum().backward()  # training can go on
     optimizer.step()
-    hooked.remove()
+    hook.remove()
 
 
 class OnlyPairs(nn.Module):
@@ -108,13 +108,14 @@ class OnlyPairs(nn.Module):
 
 
 @every_export
-def test_a_model_for_one_size_of_batch_is_told_and_can_be_exported_as_such(export, tmp_path):
+def test_a_model_for_one_batch_size_needs_fixed_shapes_and_the_error_says_so(export, tmp_path):
     with pytest.raises(
-        st3.errors.ExportError, match=r"^torch.export cannot take OnlyPairs: .*say dynamic_batch=False$"
+        st3.errors.ExportError,
+        match=r"^torch.export cannot trace OnlyPairs: .* or say dynamic=\{\} to fix all shapes$",
     ):
         export(OnlyPairs(), torch.ones(2, 3), tmp_path / "m")
     assert not list(tmp_path.iterdir())
-    made = export(OnlyPairs(), torch.ones(2, 3), tmp_path / "m", dynamic_batch=False)
+    made = export(OnlyPairs(), torch.ones(2, 3), tmp_path / "m", dynamic={})
     assert "inputs of the example's shape" in str(made)
 
 
@@ -124,25 +125,37 @@ class TwoInputs(nn.Module):
 
 
 @every_export
-def test_several_inputs_and_nested_answers_are_taken(export, tmp_path):
+def test_several_inputs_and_nested_answers_are_exported(export, tmp_path):
     assert export(TwoInputs(), (torch.randn(2, 3), torch.randn(3)), tmp_path / "m").difference < 1e-4
 
 
 @every_export
 def test_bad_examples_are_refused(export, tmp_path):
-    with pytest.raises(
-        ValueError, match=r"^example_input must be a tensor or several: what the model is called with$"
-    ):
+    with pytest.raises(TypeError) as error:
+        export(Small(), "x", tmp_path / "m")
+    assert str(error.value) == (
+        "example_input must be a tensor, a tuple of arguments or a dict of named arguments, got str"
+    )
+    with pytest.raises(ValueError, match=r"^example_input must hold at least one tensor$"):
         export(Small(), {"x": 1}, tmp_path / "m")
-    with pytest.raises(ValueError, match=r"^example_input has no batch"):
+    with pytest.raises(
+        ValueError, match=r"^example_input is empty: axis 0 of x must have a size of at least 1$"
+    ):
         export(Small(), torch.ones(0, 1, 8, 8), tmp_path / "m")
+    with pytest.raises(
+        ValueError, match=r"^example_input has no batch: .*, or say dynamic=\{\} to fix all shapes$"
+    ):
+        export(Small(), torch.tensor(1.0), tmp_path / "m")
     with pytest.raises(st3.errors.ExportError, match=r"^Small cannot take an input of 2x3x8x8: Given groups=1"):
         export(Small(), torch.ones(2, 3, 8, 8), tmp_path / "m")
+    with pytest.raises(st3.errors.ExportError) as error:
+        export(Small(), {"y": torch.ones(2, 1, 8, 8)}, tmp_path / "m")
+    assert str(error.value) == "Small cannot be called with example_input: missing a required argument: 'x'"
     assert not list(tmp_path.iterdir())
 
 
-class Trained(nn.Module):
-    """Answers otherwise once it was traced: an export that is wrong."""
+class Counting(nn.Module):
+    """Gives other answers once it has been called three times, so that the traced program is wrong."""
 
     calls = 0
 
@@ -163,9 +176,9 @@ class Broken(nn.Module):
 
 @every_export
 @pytest.mark.parametrize("kind", [Deciding, Broken])
-def test_what_torch_cannot_trace_is_told_by_the_error_alone(export, kind, tmp_path, capfd, monkeypatch):
+def test_if_torch_cannot_trace_a_model_only_the_error_says_so(export, kind, tmp_path, capfd, monkeypatch):
     monkeypatch.setattr(logging.root.manager, "disable", logging.INFO)
-    with pytest.raises(st3.errors.ExportError, match=f"^torch.export cannot take {kind.__name__}: "):
+    with pytest.raises(st3.errors.ExportError, match=f"^torch.export cannot trace {kind.__name__}: "):
         export(kind(), torch.randn(2, 4), tmp_path / "m")
     assert capfd.readouterr() == ("", "")
     assert logging.root.manager.disable == logging.INFO  # as before
@@ -174,17 +187,17 @@ def test_what_torch_cannot_trace_is_told_by_the_error_alone(export, kind, tmp_pa
 @every_export
 def test_an_export_with_other_answers_is_not_written(export, tmp_path):
     with pytest.raises(
-        st3.errors.ExportError, match=r"gives other answers than the model: for a batch of 2 they differ by 1 of"
+        st3.errors.ExportError, match=r"gives other answers than the model: for an input of 2x3 they differ by 1 of"
     ):
-        export(Trained(), torch.zeros(2, 3), tmp_path / "m")
+        export(Counting(), torch.zeros(2, 3), tmp_path / "m")
     assert not list(tmp_path.iterdir())
 
 
 def test_unchecked_exports_say_so(tmp_path, monkeypatch):
-    made = st3.export_program(OnlyPairs(), torch.ones(2, 3), tmp_path / "m", dynamic_batch=False, check=False)
+    made = st3.export_program(OnlyPairs(), torch.ones(2, 3), tmp_path / "m", dynamic={}, check=False)
     assert str(made).endswith("; not checked")
     monkeypatch.setitem(sys.modules, "onnxruntime", None)
-    made = st3.export_onnx(OnlyPairs(), torch.ones(2, 3), tmp_path / "m", dynamic_batch=False)
+    made = st3.export_onnx(OnlyPairs(), torch.ones(2, 3), tmp_path / "m", dynamic={})
     assert str(made).endswith("; not checked: ONNX Runtime is not installed (pip install 'st3[onnx]')")
     monkeypatch.setitem(sys.modules, "onnxscript", None)
     with pytest.raises(ImportError, match=r"^ONNX files need onnx and onnxscript: pip install 'st3\[onnx\]'"):
@@ -201,6 +214,6 @@ def test_a_model_beyond_2_gigabytes_is_refused_before_any_work(tmp_path):
             return x
 
     with pytest.raises(
-        st3.errors.ExportError, match=r"^an ONNX file holds less than 2 GB, and the weights .* take 2\.4 GB$"
+        st3.errors.ExportError, match=r"^an ONNX file holds less than 2 GB, but the weights .* take 2\.4 GB$"
     ):
         st3.export_onnx(Huge(), torch.ones(2, 3), tmp_path / "m.onnx")

@@ -1,4 +1,4 @@
-"""Which parameter a product belongs to, and what is said about the rest."""
+"""Which parameter a product belongs to, and how uncounted operations are named."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -13,7 +13,7 @@ from st3.measure import count_macs
 
 
 class Model(nn.Module):
-    """Parameters by name and a function of them and the input."""
+    """A model made of named parameters and a function of them and the input."""
 
     def __init__(self, function: Any, **shapes: tuple[int, ...]) -> None:
         super().__init__()
@@ -30,7 +30,7 @@ def test_a_functional_call_counts_like_the_layer() -> None:
     assert count_macs(model, torch.ones(2, 3)).of(model.w) == 24
 
 
-def test_a_weight_stored_input_first_is_found() -> None:
+def test_a_weight_stored_as_inputs_times_outputs_is_found() -> None:
     """Hugging Face's Conv1D computes addmm(bias, x, w)."""
     model = Model(lambda self, x: torch.addmm(self.b, x.view(-1, 3), self.w), w=(3, 4), b=(4,))
     count = count_macs(model, torch.ones(2, 5, 3))
@@ -71,7 +71,7 @@ def test_a_tied_weight_is_counted_once_for_each_use() -> None:
     assert [macs for _, macs in count.by_parameter] == [2 * 3 * 16]
 
 
-def test_an_embedding_is_a_look_up_but_counts_as_an_output_layer() -> None:
+def test_an_embedding_costs_nothing_unless_it_is_also_the_output_layer() -> None:
     words = torch.zeros(1, 5, dtype=torch.long)
     only = nn.Embedding(10, 4)
     assert count_macs(only, words).by_parameter == ()
@@ -80,7 +80,7 @@ def test_an_embedding_is_a_look_up_but_counts_as_an_output_layer() -> None:
     assert count_macs(tied, words).of(tied.w) == 5 * 40
 
 
-def test_parameters_that_lie_in_one_storage_are_told_apart() -> None:
+def test_parameters_that_share_a_storage_are_told_apart() -> None:
     model = nn.Sequential(nn.Linear(3, 4, bias=False), nn.Linear(4, 5, bias=False))
     flat = nn.utils.parameters_to_vector(model.parameters()).detach()
     nn.utils.vector_to_parameters(flat, model.parameters())
@@ -140,7 +140,7 @@ def test_a_compiled_model_is_counted() -> None:
     assert count_macs(compiled, torch.ones(2, 3)).of(layer.weight) == 24
 
 
-def test_the_meta_device_is_enough() -> None:
+def test_a_model_on_the_meta_device_is_counted() -> None:
     with torch.device("meta"):
         model = nn.Sequential(nn.Linear(300, 400), nn.BatchNorm1d(400), nn.Linear(400, 10))
         assert count_macs(model, torch.empty(1, 300)).total == 300 * 400 + 400 * 10
@@ -174,7 +174,7 @@ def test_a_parameter_that_is_only_added_is_named() -> None:
     assert count_macs(model, torch.ones(1, 5, 3)).uncounted == ("aten.add on position",)
 
 
-def test_a_second_use_without_formula_is_named_although_the_first_was_counted() -> None:
+def test_a_use_without_a_formula_is_named_even_if_another_use_was_counted() -> None:
     model = Model(lambda self, x: F.bilinear(x, x, self.w) + F.linear(x, self.w[0]), w=(3, 3, 3))
     count = count_macs(model, torch.ones(2, 3))
     assert count.of(model.w) == 2 * 9
@@ -225,7 +225,7 @@ def test_a_lazy_layer_is_refused_because_running_would_change_it() -> None:
         count_macs(model, torch.ones(1, 3))
 
 
-def test_an_error_of_the_model_says_for_which_input() -> None:
+def test_an_error_in_the_model_names_the_input() -> None:
     with pytest.raises(RuntimeError, match="shapes cannot be multiplied") as error:
         count_macs(nn.Linear(3, 4), torch.ones(2, 5))
     assert error.value.__notes__ == ["while counting the MACs of Linear for the input (2, 5)"]
@@ -239,7 +239,7 @@ def process_group() -> Iterator[None]:
 
 
 @pytest.mark.distributed
-def test_a_sharded_model_is_not_run_and_says_so(process_group: None) -> None:
+def test_a_sharded_model_is_not_run_and_named_as_uncounted(process_group: None) -> None:
     from torch.distributed.tensor import DTensor, distribute_tensor, init_device_mesh
 
     model = Model(lambda self, x: pytest.fail("was run"), w=(4, 3))

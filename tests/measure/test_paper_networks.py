@@ -83,11 +83,11 @@ def dense_rows(build: Build, side: int) -> list[LayerRow]:
 def uniform(
     build: Build, side: int, sparsity: float, *, first_dense: bool = False, dense: str = "-"
 ) -> Report:
-    """A report as if every layer had the same sparsity, but for the first and those with `dense` in their name."""
+    """Return a report as if every layer had this sparsity, except the first and those with `dense` in their name."""
     rows = dense_rows(build, side)
-    kept = [dense in row.name or (first_dense and row is rows[0]) for row in rows]
-    sparse = [replace(row, zeros=round(sparsity * row.weights)) for row in rows]
-    mixed = tuple(row if keep else thin for keep, row, thin in zip(kept, rows, sparse, strict=True))
+    is_dense = [dense in row.name or (first_dense and row is rows[0]) for row in rows]
+    sparse = [replace(row, zeros=round(sparsity * row.numel)) for row in rows]
+    mixed = tuple(row if stays else thin for stays, row, thin in zip(is_dense, rows, sparse, strict=True))
     return Report(mixed, sparsity, None, 0, 0, (), (), None)
 
 
@@ -159,6 +159,6 @@ def test_uniform_sparsity_of_mobilenet(
 def test_uniform_sparsity_of_the_cifar_networks(
     build: Build, sparsity: float, everywhere: float, first_dense: float
 ) -> None:
-    # The published numbers allow for fractions of a weight, which show in layers this small.
+    # The published numbers do not round to whole weights, which makes a difference in layers this small.
     assert mmacs(uniform(build, 32, sparsity)) == pytest.approx(everywhere, rel=2e-3)
     assert mmacs(uniform(build, 32, sparsity, first_dense=True)) == pytest.approx(first_dense, rel=2e-3)

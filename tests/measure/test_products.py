@@ -61,7 +61,7 @@ def pictures(*shape: int) -> Tensor:
         ),
     ],
 )
-def test_a_layer_costs_its_weights_times_the_positions_they_meet(
+def test_a_layer_costs_its_weights_times_the_positions_they_are_applied_to(
     layer: nn.Module, example: Tensor, macs: int
 ) -> None:
     count = count_macs(layer, example)
@@ -110,7 +110,7 @@ def between_activations(function: Callable[..., Tensor], *shapes: tuple[int, ...
         pytest.param(F.conv2d, [(1, 3, 5, 5), (2, 3, 3, 3)], 54 * 9, id="conv2d"),
     ],
 )
-def test_products_of_two_activations_are_kept_apart(
+def test_products_of_two_activations_are_counted_separately(
     function: Callable[..., Tensor], shapes: list[tuple[int, ...]], macs: int
 ) -> None:
     count = between_activations(function, *shapes)
@@ -133,7 +133,7 @@ def test_attention_multiplies_twice_for_every_pair_of_query_and_key(
     assert count.activation_macs == 2 * 3 * 5 * 7 * (8 + 8)
 
 
-def test_each_token_of_a_mixture_meets_one_expert() -> None:
+def test_each_token_of_a_mixture_is_multiplied_by_one_expert() -> None:
     tokens, experts = torch.ones(16, 8, dtype=torch.bfloat16), torch.ones(4, 8, 24, dtype=torch.bfloat16)
     ends = torch.tensor([2, 4, 8, 16], dtype=torch.int32)
     count = count_macs(Call(lambda a, b: torch._grouped_mm(a, b, offs=ends)), (tokens, experts))

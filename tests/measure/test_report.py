@@ -1,4 +1,4 @@
-"""A report of two made-up layers whose numbers can be worked out in the head."""
+"""A report of two invented layers whose numbers can be worked out in the head."""
 
 import dataclasses
 import json
@@ -33,7 +33,7 @@ def report(*rows: LayerRow, **changes: object) -> Report:
 
 
 def without_macs(row: LayerRow) -> LayerRow:
-    return dataclasses.replace(row, macs=None)
+    return dataclasses.replace(row, dense_macs=None)
 
 
 def test_a_layers_sparse_macs_shrink_with_its_density() -> None:
@@ -42,9 +42,9 @@ def test_a_layers_sparse_macs_shrink_with_its_density() -> None:
     assert without_macs(FC).sparse_macs is None
 
 
-def test_sparse_macs_are_rounded_to_whole_ones() -> None:
-    assert dataclasses.replace(FC, zeros=1, macs=50).sparse_macs == 50  # 49.5, to the even neighbour
-    assert dataclasses.replace(FC, zeros=2, macs=30).sparse_macs == 29  # 29.4
+def test_sparse_macs_are_rounded_to_whole_numbers() -> None:
+    assert dataclasses.replace(FC, zeros=1, dense_macs=50).sparse_macs == 50  # 49.5, to the even neighbour
+    assert dataclasses.replace(FC, zeros=2, dense_macs=30).sparse_macs == 29  # 29.4
 
 
 def test_an_empty_weight_is_neither_sparse_nor_an_error() -> None:
@@ -52,9 +52,9 @@ def test_an_empty_weight_is_neither_sparse_nor_an_error() -> None:
     assert (empty.sparsity, empty.sparse_macs) == (0.0, 0)
 
 
-def test_totals_add_up_and_include_the_macs_beside_the_rows() -> None:
+def test_totals_include_the_macs_of_other_parameters() -> None:
     whole = report()
-    assert (whole.weights, whole.zeros, whole.sparsity) == (300, 240, 0.8)
+    assert (whole.numel, whole.zeros, whole.sparsity) == (300, 240, 0.8)
     assert whole.dense_macs == 2_000_000 + 1_000_000 + 500_000
     assert whole.sparse_macs == 500_000 + 100_000 + 500_000
 
@@ -68,7 +68,7 @@ def test_layers_that_could_not_be_counted_are_left_out_of_the_sum() -> None:
     assert report(CONV, without_macs(FC), other_macs=0).dense_macs == 2_000_000
 
 
-def test_no_layer_at_all_is_reported_too() -> None:
+def test_a_report_without_layers_is_possible() -> None:
     nothing = report(other_macs=0, rows=())
     assert nothing.sparsity == 0.0
     assert "0.00 % of 0 weights in 0 layers" in str(nothing)
@@ -96,7 +96,7 @@ def test_the_dictionary_survives_json() -> None:
     }
 
 
-def test_text_and_json_are_saved_as_they_are(tmp_path: Path) -> None:
+def test_text_and_json_files_hold_the_report(tmp_path: Path) -> None:
     report().save(tmp_path / "report.txt")
     report().save(str(tmp_path / "report.JSON"))
     assert (tmp_path / "report.txt").read_text(encoding="utf-8") == f"{report()}\n"
@@ -104,9 +104,7 @@ def test_text_and_json_are_saved_as_they_are(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("suffix", "opening"), [(".png", b"\x89PNG"), (".svg", b"<?xml"), (".pdf", b"%PDF")])
-def test_pictures_are_saved_in_the_format_of_their_suffix(
-    tmp_path: Path, suffix: str, opening: bytes
-) -> None:
+def test_figures_are_saved_in_the_format_of_their_suffix(tmp_path: Path, suffix: str, opening: bytes) -> None:
     path = tmp_path / f"report{suffix}"
     report().save(path)
     assert path.read_bytes().startswith(opening)

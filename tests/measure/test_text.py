@@ -26,13 +26,13 @@ def test_a_whole_report() -> None:
         "MACs: one MAC is one multiply-add of a convolution, linear layer or matrix product; norms, activations, "
         "pooling, biases and embedding look-ups are not counted; one forward pass, not divided by the batch size. "
         "Counted for the input (1, 2, 8, 8).",
-        "Sparse MACs are theoretical: a dense runtime multiplies by the zeros as well.",
+        "Sparse MACs are theoretical: a dense runtime also multiplies by the zeros.",
         "Not counted: aten.bmm on w.",
         "Weights left dense: 3 (2 x of a norm; 1 x kept dense).",
     ]
 
 
-def test_columns_and_lines_without_data_are_left_out() -> None:
+def test_columns_and_remarks_without_data_are_left_out() -> None:
     bare = dataclasses.replace(FC, threshold=None)
     text = report_text(Report((bare,), None, None, 0, 0, (), (), None))
     assert text.splitlines() == [
@@ -45,7 +45,7 @@ def test_columns_and_lines_without_data_are_left_out() -> None:
     ]
 
 
-def test_a_target_of_its_own_is_shown_for_each_layer() -> None:
+def test_targets_of_single_layers_are_shown() -> None:
     text = report_text(dataclasses.replace(PLAIN, rows=(dataclasses.replace(CONV, target=0.7), FC)))
     head, conv, fc = (line.split() for line in text.splitlines()[:3])
     assert "target" in head
@@ -53,10 +53,22 @@ def test_a_target_of_its_own_is_shown_for_each_layer() -> None:
     assert fc[5] == "-"
 
 
+def test_the_target_is_compared_with_the_layers_that_share_it() -> None:
+    own = dataclasses.replace(CONV, target=0.7, in_budget=False)
+    text = report_text(dataclasses.replace(PLAIN, rows=(own, FC), target=0.9))
+    assert (
+        "\nSparsity: 80.00 % of 300 weights in 2 layers; 90.00 % without the layers that have their own target, "
+        "target 90.00 %, step 4,000.\n" in text
+    )
+    assert text.splitlines()[4].split() == ["total", "300", "240", "80.00", "2.500", "1.000", "1", "of", "14"]
+    alone = report_text(dataclasses.replace(PLAIN, rows=(own,)))
+    assert "\nSparsity: 75.00 % of 200 weights in 1 layer, step 4,000.\n" in alone
+
+
 @pytest.mark.parametrize(
     ("zeros", "shown"),
     [(0, "0.00"), (1, "<0.01"), (500_000, "50.00"), (999_999, ">99.99"), (1_000_000, "100.00")],
 )
-def test_all_and_none_are_shown_only_for_all_and_none(zeros: int, shown: str) -> None:
+def test_100_and_0_percent_mean_exactly_all_and_none(zeros: int, shown: str) -> None:
     row = LayerRow("w", (1000, 1000), 1_000_000, zeros, None, None, 0, 1000, None)
     assert report_text(Report((row,), None, None, 0, 0, (), (), None)).splitlines()[1].split()[4] == shown

@@ -1,4 +1,4 @@
-"""Sizes of the paper's networks, counted by hand or in the authors' program."""
+"""Parameter counts of the paper's networks, worked out by hand or counted in the authors' program."""
 
 from collections.abc import Callable
 
@@ -17,13 +17,13 @@ Build = Callable[[], nn.Module]
 
 
 def on_meta(build: Build) -> nn.Module:
-    """Build without memory or random numbers; shapes are all these tests need."""
+    """Build the network without allocating memory: these tests need shapes only."""
     with torch.device("meta"):
         return build()
 
 
 @pytest.mark.parametrize(
-    ("build", "layers", "weights", "norm_parameters"),
+    ("build", "layers", "numel", "norm_parameters"),
     [
         pytest.param(resnet20, 22, 270_896, 1_568, id="ResNet-20"),
         pytest.param(lambda: resnet20(conv_shortcut=False), 20, 268_336, 1_376, id="ResNet-20, option A"),
@@ -40,13 +40,13 @@ def on_meta(build: Build) -> nn.Module:
     ],
 )
 def test_layers_weights_and_norms_are_as_published(
-    build: Build, layers: int, weights: int, norm_parameters: int
+    build: Build, layers: int, numel: int, norm_parameters: int
 ) -> None:
     parameters = list(on_meta(build).parameters())
     matrices = [p for p in parameters if p.dim() >= 2]
     assert len(matrices) == layers
-    assert sum(p.numel() for p in matrices) == weights
-    assert sum(p.numel() for p in parameters) == weights + norm_parameters
+    assert sum(p.numel() for p in matrices) == numel
+    assert sum(p.numel() for p in parameters) == numel + norm_parameters  # so there are no biases
 
 
 def test_resnet50s_classifier_holds_eight_percent_of_its_weights() -> None:
@@ -63,7 +63,7 @@ def test_mobilenets_depthwise_convolutions_hold_few_weights() -> None:
     assert sum(m.weight.numel() for m in convs if m.groups > 1) == 44_640
 
 
-def test_resnet50_has_the_usual_names() -> None:
+def test_resnet50_has_the_parameter_names_of_most_checkpoints() -> None:
     names = {name for name, _ in on_meta(resnet50).named_parameters()}
     assert {"conv1.weight", "bn1.bias", "fc.weight", "layer1.0.downsample.0.weight"} <= names
     assert {"layer3.5.conv2.weight", "layer4.2.bn3.weight", "layer2.0.downsample.1.bias"} <= names
@@ -85,7 +85,7 @@ def test_resnet20_names_its_shortcuts() -> None:
     } <= names
 
 
-def test_the_strides_of_resnet50_sit_in_the_3x3_convolutions() -> None:
+def test_the_strides_of_resnet50_are_in_the_3x3_convolutions() -> None:
     convs = {n: m for n, m in on_meta(resnet50).named_modules() if isinstance(m, nn.Conv2d)}
     strided = {name for name, conv in convs.items() if conv.stride == (2, 2) and "downsample" not in name}
     assert strided == {"conv1", "layer2.0.conv2", "layer3.0.conv2", "layer4.0.conv2"}
@@ -101,12 +101,12 @@ def test_option_a_keeps_every_second_pixel_and_pads_channels_with_zeros() -> Non
     assert not out[:, 24:].any()
 
 
-def test_wide_resnet_drops_whole_channels() -> None:
+def test_the_dropout_of_a_wide_resnet_drops_whole_channels() -> None:
     drops = [m for m in on_meta(wrn34x2).modules() if isinstance(m, nn.Dropout2d)]
     assert len(drops) == 15
     assert {drop.p for drop in drops} == {0.2}
 
 
-def test_wide_resnet_refuses_a_depth_that_does_not_divide() -> None:
+def test_wide_resnet_refuses_a_depth_that_is_not_6n_plus_4() -> None:
     with pytest.raises(ValueError, match=r"depth of 6n \+ 4 .*, got 30"):
         wide_resnet(30, 2, classes=10)

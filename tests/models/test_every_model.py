@@ -1,57 +1,71 @@
-"""What every registered network promises; a new one is tested as soon as it is registered."""
-
-from inspect import signature
+"""Every network keeps the contract, those of other packages too; a new one is tested as soon as it is registered."""
 
 import pytest
-import torch
-from torch import nn
+from tests.models.contract import CONTRACT
+from tests.scratch import import_scratch_module
 
 from st3.models import MODELS
 
-# The largest picture side that the smallest network needs; every network pools at the end, so all can take it.
-SIDE = 32
+every_promise = pytest.mark.parametrize("promise", CONTRACT, ids=lambda promise: promise.__name__)
 
 
-@pytest.fixture(params=MODELS)
-def name(request: pytest.FixtureRequest) -> str:
-    return str(request.param)
+@every_promise
+@pytest.mark.parametrize("name", [*MODELS])
+def test_every_network(name, promise):
+    promise(name)
 
 
-def test_it_gives_one_score_per_class_and_picture(name: str) -> None:
-    channels = signature(MODELS[name]).parameters["channels"].default
-    classes = signature(MODELS[name]).parameters["classes"].default
-    with torch.device("meta"):
-        assert MODELS[name]()(torch.empty(2, channels, SIDE, SIDE)).shape == (2, classes)
+TRANSFORMER = """
+    import torch
+    from torch import Tensor, nn
+
+    from st3.models import MODELS
 
 
-def test_it_honours_classes_and_channels(name: str) -> None:
-    with torch.device("meta"):
-        model = MODELS[name](classes=7, channels=5)
-        assert model(torch.empty(2, 5, SIDE, SIDE)).shape == (2, 7)
+    @MODELS.register("tiny_transformer", shape=(1, 8, 8))
+    def tiny_transformer(classes: int = 10, channels: int = 1) -> nn.Module:
+        \"\"\"Build a transformer with biases, layer norms and a learned position for each of four 4x4 patches.\"\"\"
+        return TinyTransformer(classes, channels)
 
 
-def test_its_convolutions_and_classifier_have_no_bias(name: str) -> None:
-    with torch.device("meta"):
-        model = MODELS[name]()
-    assert all(m.bias is None for m in model.modules() if isinstance(m, nn.Conv2d | nn.Linear))
+    class TinyTransformer(nn.Module):
+        def __init__(self, classes: int, channels: int) -> None:
+            super().__init__()
+            self.patches = nn.Conv2d(channels, 16, 4, stride=4)
+            self.positions = nn.Parameter(torch.zeros(4, 16))
+            self.layer = nn.TransformerEncoderLayer(16, 2, 32, dropout=0.0, batch_first=True)
+            self.norm = nn.LayerNorm(16)
+            self.head = nn.Linear(16, classes)
+
+        def forward(self, pictures: Tensor) -> Tensor:
+            x = self.patches(pictures).flatten(2).mT + self.positions
+            return self.head(self.norm(self.layer(x)).mean(dim=1))
+"""
 
 
-def test_only_weights_and_norms_are_trained(name: str) -> None:
-    with torch.device("meta"):
-        model = MODELS[name]()
-    owners = {type(m) for m in model.modules() if any(True for _ in m.parameters(recurse=False))}
-    assert owners <= {nn.Conv2d, nn.Linear, nn.BatchNorm2d}
+@every_promise
+def test_a_network_with_biases_and_layer_norms_in_another_package(promise, tmp_path, monkeypatch):
+    import_scratch_module(TRANSFORMER, MODELS, tmp_path, monkeypatch)
+    promise("tiny_transformer")
 
 
-def test_a_seed_determines_its_weights(name: str) -> None:
-    def build() -> list[torch.Tensor]:
-        torch.manual_seed(1)
-        return [p.detach() for p in MODELS[name](classes=3).parameters()]
-
-    assert all(torch.equal(a, b) for a, b in zip(build(), build(), strict=True))
-
-
-def test_every_parameter_gets_a_gradient(name: str) -> None:
-    model = MODELS[name](classes=3, channels=2)
-    model(torch.randn(2, 2, SIDE, SIDE)).logsumexp(1).sum().backward()
-    assert [n for n, p in model.named_parameters() if p.grad is None] == []
+@pytest.mark.parametrize(
+    ("right", "wrong", "broken"),
+    [
+        ("shape=(1, 8, 8)", "shape=(1, 8, 16)", "it_takes_its_usual_pictures_and_gives_one_score_per_class"),
+        ("nn.Linear(16, classes)", "nn.Linear(16, 10)", "it_honours_classes_and_channels"),
+        (
+            "torch.zeros(4, 16)",
+            "torch.full((4, 16), __import__('random').SystemRandom().random())",
+            "the_seed_determines_its_weights",
+        ),
+        ("self.norm(self.layer(x))", "self.layer(x)", "every_parameter_gets_a_gradient"),
+        (".mean(dim=1))", ".mean(dim=1) - x.mean())", "in_evaluation_a_picture_is_scored_by_itself"),
+    ],
+)
+def test_a_network_that_breaks_a_promise_is_found(right, wrong, broken, tmp_path, monkeypatch):
+    assert TRANSFORMER.count(right) == 1
+    import_scratch_module(TRANSFORMER.replace(right, wrong), MODELS, tmp_path, monkeypatch)
+    (promise,) = (promise for promise in CONTRACT if promise.__name__ == broken)
+    with pytest.raises((AssertionError, RuntimeError)):
+        promise("tiny_transformer")

@@ -1,3 +1,5 @@
+"""Initial weights: their standard deviation, and norms that do nothing yet."""
+
 import math
 
 import pytest
@@ -19,7 +21,9 @@ from st3.models.resnet_cifar import resnet20
     ],
     ids=["convolution", "depthwise", "grouped", "linear"],
 )
-def test_weights_spread_by_the_root_of_two_over_fan_in(layer: nn.Conv2d | nn.Linear, fan_in: int) -> None:
+def test_the_standard_deviation_is_the_root_of_two_over_fan_in(
+    layer: nn.Conv2d | nn.Linear, fan_in: int
+) -> None:
     torch.manual_seed(0)
     initialise(layer)
     assert layer.weight.std().item() == pytest.approx(math.sqrt(2 / fan_in), rel=0.02)
@@ -35,7 +39,7 @@ def test_batch_norms_start_as_the_identity() -> None:
     assert norm.bias.tolist() == [0, 0, 0]
 
 
-def test_every_layer_of_the_networks_follows_it_the_classifier_too() -> None:
+def test_every_layer_of_a_network_is_initialised_like_this_even_the_classifier() -> None:
     torch.manual_seed(123)
     for model in (resnet20(), mobilenet_v1()):
         for name, weight in model.named_parameters():

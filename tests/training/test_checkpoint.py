@@ -1,4 +1,4 @@
-"""Checkpoints on disk: whole or not there, few, safe to read."""
+"""Checkpoints on disk: complete, few, safe to read."""
 
 import os
 import pickle
@@ -13,7 +13,7 @@ def state(number):
     return {"number": number, "weight": torch.full((3,), float(number))}
 
 
-def test_the_newest_comes_back(tmp_path):
+def test_the_newest_checkpoint_is_returned(tmp_path):
     folder = CheckpointFolder(tmp_path / "checkpoints")
     assert folder.newest() is None
     for step in (9, 10, 100):
@@ -22,7 +22,7 @@ def test_the_newest_comes_back(tmp_path):
     assert (path.name, found["number"]) == ("step-000000100.pt", 100)
 
 
-def test_only_so_many_are_kept(tmp_path):
+def test_only_the_newest_are_kept(tmp_path):
     folder = CheckpointFolder(tmp_path, keep=2)
     for step in range(5):
         folder.save(state(step), step)
@@ -31,7 +31,7 @@ def test_only_so_many_are_kept(tmp_path):
         CheckpointFolder(tmp_path, keep=0)
 
 
-def test_a_damaged_one_is_named_and_the_one_before_taken(tmp_path):
+def test_a_damaged_checkpoint_is_reported_and_the_one_before_is_used(tmp_path):
     folder = CheckpointFolder(tmp_path)
     for step in (1, 2):
         folder.save(state(step), step)
@@ -42,7 +42,7 @@ def test_a_damaged_one_is_named_and_the_one_before_taken(tmp_path):
     assert found["number"] == 1
 
 
-def test_if_none_can_be_read_training_does_not_silently_begin_anew(tmp_path):
+def test_if_no_checkpoint_can_be_read_training_does_not_silently_start_again(tmp_path):
     (tmp_path / "step-000000001.pt").write_bytes(b"nothing")
     with (
         pytest.warns(UserWarning, match="cannot be read"),
@@ -67,7 +67,7 @@ def test_code_in_a_checkpoint_is_not_run(tmp_path, monkeypatch):
     assert not (tmp_path / "caught").exists()
 
 
-def test_what_a_killed_writer_left_is_ignored_and_cleared_away(tmp_path):
+def test_what_a_killed_writer_has_left_is_ignored_and_removed(tmp_path):
     (tmp_path / ".step-000000007.pt.123.part").write_bytes(b"half")
     folder = CheckpointFolder(tmp_path)
     assert folder.newest() is None

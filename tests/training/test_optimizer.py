@@ -36,7 +36,7 @@ def test_frozen_parameters_are_left_out():
         ({"name": "adamw", "momentum": 0.8}, torch.optim.AdamW, {"betas": (0.8, 0.999)}),
     ],
 )
-def test_its_settings_are_those_of_the_recipe(recipe, kind, settings):
+def test_the_optimizer_has_the_settings_of_the_recipe(recipe, kind, settings):
     optimizer = build_optimizer(network(), OptimizerRecipe(lr=0.3, **recipe), 0.5)
     assert isinstance(optimizer, kind)
     assert {key: optimizer.defaults[key] for key in settings} == settings

@@ -1,4 +1,4 @@
-"""The learning rate: the authors' published values, by hand."""
+"""The learning rate, against the authors' published values."""
 
 from itertools import pairwise
 
@@ -9,19 +9,19 @@ from st3.training.rates import ConstantRate, CosineRate, StepRate
 EPOCH = 10  # steps
 
 
-def test_the_cosine_with_warm_up_has_the_values_of_the_published_scheduler():
+def test_the_cosine_with_warm_up_equals_the_published_scheduler():
     rate = CosineRate(warmup=5)
     values = [0.2 * rate.factor(epoch * EPOCH, EPOCH, 100) for epoch in (0, 4, 5, 50, 99)]
     assert values == pytest.approx([0.04, 0.2, 0.2, 0.108258, 5.467e-5], rel=1e-4)
 
 
-def test_it_changes_between_epochs_only():
+def test_the_rate_changes_between_epochs_only():
     rate = CosineRate(warmup=2)
     for epoch in range(8):
         assert len({rate.factor(epoch * EPOCH + k, EPOCH, 8) for k in range(EPOCH)}) == 1
 
 
-def test_by_step_it_falls_with_every_step_after_rising_with_every_step():
+def test_by_step_the_rate_rises_and_falls_with_every_step():
     rate = CosineRate(warmup=2, by_step=True)
     values = [rate.factor(step, EPOCH, 8) for step in range(8 * EPOCH)]
     assert values[0] == pytest.approx(1 / 20)
@@ -31,18 +31,18 @@ def test_by_step_it_falls_with_every_step_after_rising_with_every_step():
     assert 0 < values[-1] < 0.01
 
 
-def test_drops_happen_with_the_first_step_of_their_epoch():
+def test_the_rate_drops_with_the_first_step_of_an_epoch():
     rate = StepRate(drops=(80, 120))
     before, at, after = (rate.factor(step, EPOCH, 160) for step in (799, 800, 1200))
     assert (before, at, after) == pytest.approx((1.0, 0.1, 0.01))
 
 
-def test_a_drop_may_lie_within_an_epoch():
+def test_the_rate_may_drop_within_an_epoch():
     rate = StepRate(drops=(1.5,), factor_of_drop=0.5)
     assert [rate.factor(step, EPOCH, 3) for step in (14, 15)] == [1.0, 0.5]
 
 
-def test_a_warm_up_precedes_any_kind():
+def test_every_kind_of_rate_can_have_a_warm_up():
     assert ConstantRate(warmup=4).factor(EPOCH, EPOCH, 9) == 0.5
     assert StepRate(warmup=4, drops=(6,)).factor(EPOCH, EPOCH, 9) == 0.5
 

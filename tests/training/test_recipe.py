@@ -1,4 +1,4 @@
-"""Recipes: the paper's numbers, files that build on others, faults told all at once."""
+"""Recipes: the paper's numbers, files that extend others, all faults reported at once."""
 
 import pytest
 
@@ -11,7 +11,7 @@ def name(request):
     return request.param
 
 
-def test_every_built_in_recipe_is_valid_and_bears_its_name(name):
+def test_every_built_in_recipe_is_valid_and_has_the_name_of_its_file(name):
     assert load_recipe(name).name == name
 
 
@@ -68,7 +68,7 @@ def test_a_recipe_scales_as_a_whole():
     assert load_recipe("cifar").scaled_to(640).ramp.end == 320
 
 
-def test_a_file_builds_on_another_and_says_only_what_differs(tmp_path):
+def test_a_file_extends_another_and_states_only_what_differs(tmp_path):
     (tmp_path / "long.toml").write_text('base = "cifar"\nepochs = 200\n[optimizer]\nlr = 0.05\n')
     (tmp_path / "smooth.toml").write_text('base = "long.toml"\nlabel_smoothing = 0.1\n')
     recipe = load_recipe(tmp_path / "smooth.toml")
@@ -82,10 +82,15 @@ def test_another_kind_of_rate_replaces_the_whole_table(tmp_path):
     assert (rate.kind, rate.warmup) == ("cosine", 2)
 
 
-def test_bases_in_a_circle_are_named(tmp_path):
+def test_an_empty_table_changes_nothing(tmp_path):
+    (tmp_path / "own.toml").write_text('base = "cifar"\n[optimizer]\n')
+    assert load_recipe(tmp_path / "own.toml").optimizer == load_recipe("cifar").optimizer
+
+
+def test_a_cycle_of_bases_is_refused(tmp_path):
     (tmp_path / "a.toml").write_text('base = "b.toml"')
     (tmp_path / "b.toml").write_text('base = "a.toml"')
-    with pytest.raises(SettingsError, match="circle"):
+    with pytest.raises(SettingsError, match="its bases form a cycle: "):
         load_recipe(tmp_path / "a.toml")
 
 
@@ -98,7 +103,7 @@ def test_bases_in_a_circle_are_named(tmp_path):
         (None, "cannot read the file: No such file"),
     ],
 )
-def test_a_file_that_cannot_be_used_is_explained(tmp_path, content, complaint):
+def test_for_a_file_that_cannot_be_used_the_reason_is_given(tmp_path, content, complaint):
     path = tmp_path / "own.toml"
     if content is not None:
         path.write_text(content)
@@ -107,16 +112,16 @@ def test_a_file_that_cannot_be_used_is_explained(tmp_path, content, complaint):
     assert complaint in str(error.value)
 
 
-def changed(*changes):
+def change_recipe(*changes):
     values = load_recipe("cifar").model_dump()
     for key, value in parse_changes(changes).items():
         change(values, key, value)
     return validate(Recipe, values, "recipe")
 
 
-def test_all_faults_are_told_at_once_and_a_misspelt_key_is_answered_with_the_right_one():
+def test_all_faults_are_reported_at_once_with_suggestions_for_misspelt_keys():
     with pytest.raises(SettingsError) as error:
-        changed("optimizer.lrr=3", "rate.drop=[1]", "epochs=-1", "batch_size=many")
+        change_recipe("optimizer.lrr=3", "rate.drop=[1]", "epochs=-1", "batch_size=many")
     assert len(error.value.faults) == 4
     assert "unknown key 'optimizer.lrr'; did you mean 'lr'? (known: lr, momentum, name" in str(error.value)
     assert "unknown key 'rate.drop'; did you mean 'drops'?" in str(error.value)
@@ -128,7 +133,7 @@ def test_all_faults_are_told_at_once_and_a_misspelt_key_is_answered_with_the_rig
     ("changes", "complaint"),
     [
         (["epochs=100"], "the rate changes at epoch 120, but training ends with epoch 100"),
-        (["epochs=60", "rate.kind=constant"], "the ramp ends at epoch 80, but training with epoch 60"),
+        (["epochs=60", "rate.kind=constant"], "the ramp ends at epoch 80, but training ends with epoch 60"),
         (["ramp.start=80"], "the ramp starts at epoch 80 and ends at 80"),
         (["rate.drops=[120, 80]"], "must rise, got [120.0, 80.0]"),
         (["optimizer.nesterov=true", "optimizer.momentum=0"], "nesterov=true needs"),
@@ -139,17 +144,17 @@ def test_all_faults_are_told_at_once_and_a_misspelt_key_is_answered_with_the_rig
         (["lr"], "'lr' is not of the form key=value"),
     ],
 )
-def test_a_recipe_that_cannot_work_is_refused(changes, complaint):
+def test_contradictory_settings_are_refused(changes, complaint):
     with pytest.raises(SettingsError) as error:
-        changed(*changes)
+        change_recipe(*changes)
     assert complaint in str(error.value)
 
 
-def test_values_are_toml_or_else_plain_text():
+def test_values_are_toml_or_plain_strings():
     texts = ["a=1", "b=0.5", "c=true", "d=[1, 2]", 'e="x"', "f=resnet20", "g=none", "h=3x32=x"]
     assert [*parse_changes(texts).values()] == [1, 0.5, True, [1, 2], "x", "resnet20", None, "3x32=x"]
 
 
-def test_a_recipe_does_not_change():
+def test_a_recipe_is_frozen():
     with pytest.raises(ValueError, match="frozen"):
         load_recipe("cifar").epochs = 3

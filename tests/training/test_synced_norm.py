@@ -1,4 +1,4 @@
-"""Batch norm over several processes is batch norm over the whole batch."""
+"""Batch norm over several processes equals batch norm over the whole batch."""
 
 import pytest
 import torch
@@ -11,7 +11,7 @@ from st3.training.synced_norm import SyncedBatchNorm, synchronise_norms
 
 @pytest.mark.parametrize("sizes", [(4, 4), (5, 2), (7, 0)], ids=str)
 @on_ranks(2)
-def test_outputs_gradients_and_statistics_are_those_of_one_process(sizes):
+def test_outputs_gradients_and_statistics_equal_those_of_one_process(sizes):
     torch.manual_seed(1)
     x = torch.randn(sum(sizes), 3, 5, 5, dtype=torch.float64) * 3 + 1
     goal = torch.randn_like(x)
@@ -44,7 +44,7 @@ def test_outputs_gradients_and_statistics_are_those_of_one_process(sizes):
     torch.testing.assert_close(synced(x), whole(x), **close)
 
 
-def test_names_and_parameters_stay():
+def test_names_and_parameters_stay_the_same():
     model = nn.Sequential(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4))
     before = dict(model.named_parameters())
     keys = list(model.state_dict())

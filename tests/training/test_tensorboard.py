@@ -1,4 +1,4 @@
-"""Figures for TensorBoard: what is written, and into which folder."""
+"""Metrics for TensorBoard: what is written, and into which folder."""
 
 import sys
 
@@ -20,7 +20,7 @@ EPOCH = {
 
 
 class Writer:
-    """Notes what it is told, as tensorboardX would write it."""
+    """Remembers what tensorboardX would write."""
 
     made: list["Writer"]
 
@@ -42,7 +42,7 @@ def made(monkeypatch):
     return Writer.made
 
 
-def test_figures_are_filed_by_step_and_unknown_ones_left_out(tmp_path, made):
+def test_metrics_are_written_by_step_without_those_that_are_missing(tmp_path, made):
     with TensorBoard(tmp_path) as board:
         board.on_begin(False, 0, 0)
         board.on_step(STEP)
@@ -65,10 +65,12 @@ def test_figures_are_filed_by_step_and_unknown_ones_left_out(tmp_path, made):
     }
 
 
-def test_the_dense_twin_has_a_folder_of_its_own(tmp_path, made):
+def test_the_dense_twin_has_its_own_folder(tmp_path, made):
     with TensorBoard(tmp_path) as board:
+        board.on_part("dense twin", "dense", 0, 2, None)
         board.on_begin(True, 0, 0)
         board.on_step(STEP | {"sparsity_asked": None})
+        board.on_part("sparse", "", 1, 2, 0.9)
         board.on_begin(False, 0, 0)
         board.on_step(STEP)
     assert [writer.folder for writer in made] == [str(tmp_path / "dense"), str(tmp_path / "sparse")]
@@ -81,14 +83,14 @@ def test_what_was_written_after_the_checkpoint_is_hidden(tmp_path, made):
     assert made[0].options == {"purge_step": 8}
 
 
-def test_nothing_is_written_before_there_is_something(tmp_path):
+def test_without_metrics_no_folder_is_made(tmp_path):
     with TensorBoard(tmp_path / "board"):
         pass
     assert not (tmp_path / "board").exists()
 
 
-def test_it_says_what_to_install(tmp_path, monkeypatch):
+def test_without_tensorboardx_the_error_says_what_to_install(tmp_path, monkeypatch):
     monkeypatch.setitem(sys.modules, "tensorboardX", None)
     with pytest.raises(ImportError) as caught:
         TensorBoard(tmp_path)
-    assert str(caught.value) == "figures for TensorBoard need tensorboardX: pip install 'st3[tensorboard]'"
+    assert str(caught.value) == "TensorBoard needs tensorboardX: pip install 'st3[tensorboard]'"

@@ -27,28 +27,33 @@ class ERK(Allocation):
     def cut(self, pool: Pool, quota: Quota) -> list[Cut | None]:
         if quota.zeros == 0:
             return [None] * len(pool.layers)
-        _, densities = erk_densities(
-            [layer.shape for layer in pool.layers], quota.zeros / pool.numel, power=self.power
-        )
+        shapes = [layer.expert_shape for layer in pool.layers]
+        copies = [layer.numel // math.prod(layer.expert_shape) for layer in pool.layers]
+        _, densities = erk_densities(shapes, quota.zeros / pool.numel, power=self.power, copies=copies)
         ideal = [layer.numel * (1.0 - d) for layer, d in zip(pool.layers, densities, strict=True)]
         return pool.cut_by_counts(ideal, quota)
 
 
 def erk_densities(
-    shapes: Sequence[Sequence[int]], sparsity: float, *, power: float = 1.0
+    shapes: Sequence[Sequence[int]],
+    sparsity: float,
+    *,
+    power: float = 1.0,
+    copies: Sequence[int] | None = None,
 ) -> tuple[float, list[float]]:
     """Return ERK's epsilon and the density of each layer for a total of `sparsity`.
 
-    Layers that would need more than all their weights become dense, and the others make up for it.
+    Layers that would need more than all their weights become dense, and the others make up for it. A layer may hold
+    several `copies` of its shape: the experts of a mixture.
 
     >>> epsilon, densities = erk_densities([(16, 3, 3, 3), (64, 64, 3, 3)], 0.8)
     >>> round(epsilon, 3), [round(d, 3) for d in densities]
     (52.448, [1.0, 0.191])
     """
-    counts = [math.prod(shape) for shape in shapes]
+    counts = [n * math.prod(shape) for shape, n in zip(shapes, copies or [1] * len(shapes), strict=True)]
     if sparsity <= 0.0:
         return math.inf, [1.0] * len(shapes)
-    ratios = [(sum(shape) / count) ** power for shape, count in zip(shapes, counts, strict=True)]
+    ratios = [(sum(shape) / math.prod(shape)) ** power for shape in shapes]
     dense: set[int] = set()
     while True:
         free = [i for i in range(len(shapes)) if i not in dense]

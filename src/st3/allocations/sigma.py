@@ -31,7 +31,7 @@ class Sigma(Allocation):
     def factor_of(self, layer: Layer) -> float:
         """Return the factor of one layer."""
         if self.factor == "shape":
-            return math.sqrt(sum(layer.shape))
+            return math.sqrt(sum(layer.expert_shape))
         if self.factor == "fan_in":
             return math.sqrt(layer.filter_size)
         return math.sqrt(layer.numel)

@@ -1,1 +1,1 @@
-"""The command line: it parses, calls and prints. What it calls can be called without it."""
+"""The command line: it parses options, calls, and prints. Everything it calls can be called from Python."""

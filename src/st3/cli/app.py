@@ -1,4 +1,4 @@
-"""All commands, put together."""
+"""The `st3` command with all its subcommands."""
 
 from typing import Annotated
 
@@ -9,7 +9,7 @@ from .bench import bench
 from .catalogue import list_names
 from .evaluate import evaluate
 from .export import export
-from .faults import explained
+from .faults import explain_errors
 from .info import info
 from .plot import plot
 from .report import report
@@ -22,7 +22,7 @@ class _Group(TyperGroup):
     """The commands, with errors in plain words."""
 
     def invoke(self, ctx: typer.Context) -> object:  # type: ignore[override]
-        with explained(ctx):
+        with explain_errors(ctx):
             return super().invoke(ctx)
 
 
@@ -30,7 +30,7 @@ app = typer.Typer(
     cls=_Group,
     no_args_is_help=True,
     add_completion=False,
-    pretty_exceptions_enable=False,  # an error nobody expected shows Python's own traceback
+    pretty_exceptions_enable=False,  # unexpected errors show Python's own traceback
     rich_markup_mode="rich",
     context_settings={"help_option_names": ["-h", "--help"]},
     epilog="The first run takes seconds and needs no download:  [bold]st3 train[/bold]",
@@ -54,7 +54,7 @@ def st3(
         ),
     ] = False,
 ) -> None:
-    """Train networks to 80-99 % zeros in one training cycle."""
+    """Train networks to 80-99 % zeros."""
 
 
 app.command("train")(train)

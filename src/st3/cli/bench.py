@@ -23,27 +23,27 @@ def bench(
         ),
     ],
     network: Annotated[
-        str | None, typer.Option("--model", help="Network, if the file does not say.", metavar="NAME")
+        str | None, typer.Option("--model", help="Network, if the file does not name it.", metavar="NAME")
     ] = None,
     input: Annotated[
-        str | None, typer.Option(help="Shape of a picture, if it is not the usual one.", metavar="3x32x32")
+        str | None, typer.Option(help="Shape of one input, if not the usual one.", metavar="3x32x32")
     ] = None,
     sparsity: Annotated[
-        float | None, typer.Option(help="Of a fresh network (usual: 0.9).", metavar="FRACTION")
+        float | None, typer.Option(help="Of an untrained network (default: 0.9).", metavar="FRACTION")
     ] = None,
     allocation: Annotated[
-        str, typer.Option(help="Of a fresh network: uniform, erk, global, ...", metavar="NAME")
+        str, typer.Option(help="Of an untrained network: uniform, erk, global, ...", metavar="NAME")
     ] = "uniform",
-    batch: Annotated[int, typer.Option(help="Pictures at a time.", min=1, metavar="N")] = 1,
-    threads: Annotated[int, typer.Option(help="Of every engine.", min=1, metavar="N")] = 1,
+    batch: Annotated[int, typer.Option(help="Batch size.", min=1, metavar="N")] = 1,
+    threads: Annotated[int, typer.Option(help="Threads of each engine.", min=1, metavar="N")] = 1,
     rounds: Annotated[int, typer.Option(help="Timed calls of each engine.", min=1, metavar="N")] = 10,
-    layers: Annotated[bool, typer.Option("--layers", help="Show every layer too.", metavar="")] = False,
-    as_json: Annotated[bool, typer.Option("--json", help="The result as JSON.", metavar="")] = False,
+    layers: Annotated[bool, typer.Option("--layers", help="Also show every layer.", metavar="")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.", metavar="")] = False,
     debug: Annotated[bool, Debug] = False,
 ) -> None:
-    """Time a sparse model in st3's engine, torch, ONNX Runtime and OpenVINO, in turns.
+    """Time a sparse model in st3's engine, torch, ONNX Runtime and OpenVINO.
 
-    For example: st3 bench runs/first --batch 16; or a fresh network: st3 bench resnet50 --sparsity 0.95
+    For example: st3 bench runs/first --batch 16; or an untrained network: st3 bench resnet50 --sparsity 0.95
     """
     from ..experiments.benchmark import bench as run
 
@@ -69,7 +69,7 @@ def _text(found: "Bench", layers: bool) -> str:
     ]
     lines = [f"{found.model}, input {shape}, {100 * found.sparsity:.1f} % zeros, {threads}, float32", ""]
     lines += [text_table(["engine", "min ms", "median ms", "difference"], rows)]
-    lines += [f"{name} did not take part: {reason}" for name, reason in of.absent.items()]
+    lines += [f"{name} was not measured: {reason}" for name, reason in of.absent.items()]
     lines += ["", found.verdict]
     if layers:
         lines += ["", of.compiled.report()]

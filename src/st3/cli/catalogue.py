@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
-from ..registry import Registry, closest
+from ..registry import Registry, suggest
 from ..tables import text_table
 from .faults import Debug
 
@@ -19,7 +19,7 @@ KINDS = ("methods", "models", "data", "recipes", "protocols", "allocations", "ra
 
 def list_names(
     kind: Annotated[
-        str | None, typer.Argument(metavar="KIND", help=f"One of {', '.join(KINDS)}; all without it.")
+        str | None, typer.Argument(metavar="KIND", help=f"One of {', '.join(KINDS)}; without it, all.")
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="The names as JSON.", metavar="")] = False,
     debug: Annotated[bool, Debug] = False,
@@ -29,10 +29,8 @@ def list_names(
     For example: st3 list models
     """
     if kind is not None and kind not in KINDS:
-        near = closest(kind, KINDS, most=1)
-        advice = f"did you mean {near[0]!r}? " if near else ""
         raise typer.BadParameter(
-            f"unknown kind {kind!r}; {advice}(known: {', '.join(KINDS)})", param_hint="KIND"
+            f"unknown kind {kind!r}{suggest(kind, KINDS)} (known: {', '.join(KINDS)})", param_hint="KIND"
         )
     found = {name: _names(name) for name in ([kind] if kind else KINDS)}
     if as_json:
@@ -44,29 +42,28 @@ def list_names(
 
 
 def _names(kind: str) -> dict[str, str]:
-    """Return name -> what it is, in one line."""
+    """Return the names with a description in one line."""
     from ..core.budget.allocation import ALLOCATIONS
-    from ..core.method import METHODS
     from ..core.budget.ramp import RAMPS
+    from ..core.method import METHODS
     from ..data import DATASETS
-    from ..experiments.cycles import PROTOCOLS
+    from ..experiments.protocols import PROTOCOLS
     from ..models import MODELS
     from ..training.recipe import built_in_recipes
 
-    if kind == "protocols":
-        return dict(PROTOCOLS)
     if kind == "recipes":
         return {name: _first_comment(path) for name, path in built_in_recipes().items()}
     registries: dict[str, Registry[Any]] = {
         "methods": METHODS,
         "models": MODELS,
         "data": DATASETS,
+        "protocols": PROTOCOLS,
         "allocations": ALLOCATIONS,
         "ramps": RAMPS,
     }
     registry = registries[kind]
     names = {name: _first_line(registry[name]) for name in registry}
-    return {"dense": "No sparsity: the same training without it.", **names} if kind == "methods" else names
+    return {"dense": "No sparsity: train without a method.", **names} if kind == "methods" else names
 
 
 def _first_line(thing: object) -> str:
@@ -74,7 +71,7 @@ def _first_line(thing: object) -> str:
 
 
 def _first_comment(path: Path) -> str:
-    """Return the first sentence of the comment that the file begins with."""
+    """Return the first sentence of the comment at the beginning of the file."""
     lines = path.read_text(encoding="utf-8").splitlines()
     comment = " ".join(
         line.removeprefix("#").strip() for line in takewhile(lambda line: line.startswith("#"), lines)

@@ -1,19 +1,30 @@
-"""What came out: the dense and the sparse model side by side, and where to go from here."""
+"""The end of a run on the terminal: a table of the results, what they mean, what to try next."""
 
 import shlex
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from ..experiments.results import Run
+from ..experiments.spec import DENSE
 from ..tables import size_text, text_table
+from ..training.paths import REPORT
 
-__all__ = ["closing_words", "comparison_table", "cycles_table"]
+__all__ = ["closing_words", "comparison_table", "part_table", "result_table"]
 
 Summary = Mapping[str, Any]
 
 
+def result_table(run: Run) -> str:
+    """Return the metrics of a finished run: a row for each of its parts, or a column beside that of its dense twin."""
+    assert run.summary is not None
+    if run.is_sequence:
+        return part_table(run.protocol.kind, {part.path.name: part.summary or {} for part in run.parts})
+    return comparison_table(run.summary, None if run.twin is None else run.twin.summary)
+
+
 def comparison_table(summary: Summary, dense: Summary | None = None) -> str:
-    """Return the figures of a finished run as a table; beside them those of its dense twin, if there is one."""
+    """Return the metrics of a finished run as a table, beside those of its dense twin if there is one."""
     columns = {"dense" if _is_dense(summary) else "sparse": summary}
     if dense is not None:
         columns = {"dense": dense, **columns}
@@ -22,27 +33,26 @@ def comparison_table(summary: Summary, dense: Summary | None = None) -> str:
     return text_table(["", *columns], rows)
 
 
-def cycles_table(summary: Summary) -> str:
-    """Return the figures of every cycle as a table: what each pruning has cost."""
-    rows = [
-        [
-            str(cycle["cycle"]),
-            f"{100 * cycle['sparsity']:.2f} %",
-            f"{100 * cycle['test']['accuracy']:.2f} %",
-            f"{100 * cycle['validation']['accuracy']:.2f} %",
-            f"{cycle['active_parameters']:,}",
-            _count(cycle["sparse_macs"]),
-            cycle["folder"],
-        ]
-        for cycle in summary["cycles"]
+def part_table(kind: str, summaries: Mapping[str, Summary]) -> str:
+    """Return the metrics of several parts, by folder, as a table with a row for each."""
+    head = [
+        kind,
+        "sparsity",
+        "test accuracy",
+        "validation accuracy",
+        "active parameters",
+        "MACs (zeros skipped)",
     ]
-    head = ["cycle", "sparsity", "test accuracy", "validation accuracy", "active parameters"]
-    return text_table([*head, "MACs (zeros skipped)", "folder"], rows)
+    rows = []
+    for number, (folder, summary) in enumerate(summaries.items()):
+        cells = _cells(summary)
+        rows.append([str(number), *(cells[name] for name in head[1:]), folder])
+    return text_table([*head, "folder"], rows)
 
 
 def _is_dense(summary: Summary) -> bool:
-    """Tell whether nothing was made sparse; a method without a target is not dense."""
-    return summary["target"] is None and summary.get("method", "dense") == "dense"
+    """Return whether nothing was made sparse; a method without a target is not dense."""
+    return summary["target"] is None and summary.get("method", DENSE) == DENSE
 
 
 def _cells(summary: Summary) -> dict[str, str]:
@@ -67,36 +77,36 @@ def _size(count: int | None) -> str:
 
 
 def closing_words(summary: Summary, folder: Path, dense: Summary | None = None) -> str:
-    """Return what the table does not say, where everything is, what to try next, and the sparsity achieved."""
+    """Return what the table does not show: differences, files, commands to try, and the sparsity achieved."""
     name = shlex.quote(str(folder))
     tested = summary["pictures"]["test"]
-    lines = [f"One seed, {tested:,} test pictures: a single one makes {100 / tested:.2g} points of accuracy."]
+    lines = [f"One seed, {tested:,} test pictures: each of them is {100 / tested:.2g} points of accuracy."]
     if dense is not None:
-        lines += [_against(dense, summary)]
+        lines += [_compare_with(dense, summary)]
     if not summary["report"]["zeros"] and not _is_dense(summary):
         lines += [
-            f"No weight is zero: the settings of {summary['method']!r} decide how many are, see its page."
+            f"No weight is zero: how many are depends on the settings of {summary['method']!r}, see its page."
         ]
     elif not _is_dense(summary):
-        lines += _what_zeros_bring(summary)
-    lines += ["Written", f"  {folder / 'report.html'}  a page to open in a browser"]
+        lines += _explain_zeros(summary)
+    lines += ["Written", f"  {folder / REPORT}  a page to open in a browser"]
     lines += [f"  {folder / summary['model']}  the model"]
     if summary.get("sparse_model") and summary["report"]["zeros"]:
-        lines += [f"  {folder / summary['sparse_model']}  the same, without its zeros: st3.load_sparse"]
+        lines += [f"  {folder / summary['sparse_model']}  the same without its zeros: st3.load_sparse"]
     lines += [""]
     lines += ["Try next", f"  st3 info {name}  what is in the model, layer by layer"]
-    lines += [f"  st3 eval {name}  the accuracy of that file, measured again"]
+    lines += [f"  st3 eval {name}  measure the accuracy of that file again"]
     if summary["report"]["zeros"]:
         lines += [f"  st3 bench {name}  what its zeros save: st3.engine beside dense runtimes"]
     lines += ["  st3 train --data cifar10 --download --sparsity 0.95", ""]
     report, target = summary["report"], summary["target"]
-    nothing = "dense, none was asked for" if _is_dense(summary) else "learned, none was asked for"
-    asked = nothing if target is None else f"target {100 * target:.2f} %"
+    no_target = "dense" if _is_dense(summary) else "learned, without a target"
+    asked = no_target if target is None else f"target {100 * target:.2f} %"
     zeros = f"{report['zeros']:,} of {report['weights']:,} weights are zero"
     return "\n".join([*lines, f"sparsity {100 * summary['sparsity']:.2f} % ({asked}): {zeros}"])
 
 
-def _against(dense: Summary, sparse: Summary) -> str:
+def _compare_with(dense: Summary, sparse: Summary) -> str:
     points = 100 * (sparse["test"]["accuracy"] - dense["test"]["accuracy"])
     if abs(points) < 0.005:
         return "The sparse model is as accurate as its dense twin."
@@ -105,7 +115,7 @@ def _against(dense: Summary, sparse: Summary) -> str:
     )
 
 
-def _what_zeros_bring(summary: Summary) -> list[str]:
+def _explain_zeros(summary: Summary) -> list[str]:
     lines = ["The plain file is as large as that of a dense model, because it stores the zeros too."]
     small = summary.get("sparse_model_bytes")
     if small is not None and summary["model_bytes"] > 1.01 * small:
@@ -113,6 +123,6 @@ def _what_zeros_bring(summary: Summary) -> list[str]:
         lines += [f"{summary['sparse_model']} holds the same model, bit for bit, and is {times}."]
     return [
         *lines,
-        "A dense runtime is not faster for them: it multiplies by zeros as well. st3.engine does not.",
+        "Zeros do not make a dense runtime faster: it multiplies by them as well. st3.engine skips them.",
         "",
     ]

@@ -16,17 +16,17 @@ def evaluate(
     data: Annotated[
         str | None, typer.Option(help="Data set, if the file does not say.", metavar="NAME")
     ] = None,
-    data_dir: Annotated[Path | None, typer.Option(help="Where its files are.", metavar="FOLDER")] = None,
+    data_dir: Annotated[Path | None, typer.Option(help="Folder of its files.", metavar="FOLDER")] = None,
     model: Annotated[
         str | None, typer.Option(help="Network, if the file does not say.", metavar="NAME")
     ] = None,
     split: Annotated[str, typer.Option(help="test, validation or train.", metavar="NAME")] = "test",
-    batch_size: Annotated[int, typer.Option(help="Pictures at a time.", min=1, metavar="N")] = 500,
+    batch_size: Annotated[int, typer.Option(help="Batch size.", min=1, metavar="N")] = 500,
     device: Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:1.", metavar="NAME")] = "auto",
     as_json: Annotated[bool, typer.Option("--json", help="The result as JSON.", metavar="")] = False,
     debug: Annotated[bool, Debug] = False,
 ) -> None:
-    """Measure the accuracy of a trained model again, from its file.
+    """Measure the accuracy of a trained model, from its file.
 
     For example: st3 eval runs/first --split validation
     """

@@ -17,33 +17,37 @@ __all__ = ["export"]
 
 def export(
     path: Annotated[Path, typer.Argument(metavar="RUN|FILE", help="Folder of a run, or a file of weights.")],
-    to: Annotated[str, typer.Option(help="sparse, onnx or pt2 (torch.export).", metavar="FORM")] = "sparse",
+    to: Annotated[str, typer.Option(help="sparse, onnx or pt2 (torch.export).", metavar="FORMAT")] = "sparse",
     output: Annotated[
-        Path | None, typer.Option(help="The file (usual: beside the model).", metavar="FILE")
+        Path | None, typer.Option(help="The file to write (default: beside the model).", metavar="FILE")
     ] = None,
     values: Annotated[
-        str, typer.Option(help="Of a sparse file: same (lossless), fp16 or bf16.", metavar="TYPE")
+        str,
+        typer.Option(
+            help="Of a sparse file: same (lossless), float16 or bfloat16 (in a file named after it).",
+            metavar="TYPE",
+        ),
     ] = "same",
     model: Annotated[
-        str | None, typer.Option(help="Network, if the file does not say.", metavar="NAME")
+        str | None, typer.Option(help="Network, if the file does not name it.", metavar="NAME")
     ] = None,
     input: Annotated[
-        str | None, typer.Option(help="Shape of a picture, if the file does not say.", metavar="3x32x32")
+        str | None, typer.Option(help="Shape of a picture, if the file does not give it.", metavar="3x32x32")
     ] = None,
     debug: Annotated[bool, Debug] = False,
 ) -> None:
-    """Write a trained model in another form: a small sparse file, ONNX, a program of torch.export.
+    """Write a trained model in another format: a small sparse file, ONNX, or a torch.export program.
 
-    For example: st3 export runs/first --to sparse --values fp16
+    For example: st3 export runs/first --to sparse --values float16
     """
     from ..experiments.exporting import export_stored
 
     shape = None if input is None else picture_shape(input)
     made = export_stored(path, to, output=output, values=values, model=model, input_shape=shape)
-    print(f"{made.path}\n\n{_text(made)}")
+    print(f"{made.path}\n\n{_describe(made)}")
 
 
-def _text(made: "Export") -> str:
+def _describe(made: "Export") -> str:
     if made.program is None:
         return str(made.sparse)
     rows = [
@@ -56,6 +60,6 @@ def _text(made: "Export") -> str:
         [
             text_table(["size", ""], rows),
             str(made.program).partition(": ")[2],
-            "No gain from zeros: this form stores them, and runtimes multiply by them, like any other number.",
+            "No gain from zeros: this format stores them, and runtimes multiply by them, like any other number.",
         ]
     )

@@ -1,4 +1,4 @@
-"""Errors and warnings as a reader wants them: what is wrong and what to do, without a traceback."""
+"""Print expected errors and warnings as short messages, without a traceback."""
 
 import contextlib
 import errno
@@ -12,14 +12,15 @@ from typing import Any, TextIO
 
 import typer
 
-__all__ = ["Debug", "explained", "is_first_process"]
+from .hints import add_hint
+
+__all__ = ["Debug", "explain_errors", "is_first_process"]
 
 HOUSE = Path(__file__).parents[1]
 DEBUG = "st3.debug"
 PAUSE = 3.0  # seconds for the first process to print its message
 
-# Raised by a full disk, a folder that may not be written to or a name that is taken: the user's to solve, not a fault
-# of the program.
+# A full disk, a folder without permission to write, a name that is taken: for the user to solve, not bugs.
 USERS_ERRNO = (
     errno.ENOSPC, errno.EDQUOT, errno.EACCES, errno.EROFS, errno.EPERM,
     errno.EISDIR, errno.ENOTDIR, errno.EEXIST, errno.ENAMETOOLONG,
@@ -35,19 +36,20 @@ Debug = typer.Option("--debug", callback=_note_debug, metavar="", help="Show the
 
 
 def is_first_process() -> bool:
-    """Return whether this is the process that talks to the user."""
+    """Return whether this is the process that prints."""
     return os.environ.get("RANK", "0") == "0"
 
 
 @contextlib.contextmanager
-def explained(ctx: typer.Context) -> Iterator[None]:
-    """Print expected errors as one message, leave with code 1; others pass. Our warnings become one line each."""
+def explain_errors(ctx: typer.Context) -> Iterator[None]:
+    """Print an expected error as one message and exit with code 1; print our warnings as one line each."""
     with warnings.catch_warnings():
         warnings.showwarning = _show_warning
         try:
             yield
         except Exception as error:
-            if isinstance(error, typer.Exit | typer.Abort) or _is_debugged(ctx):
+            add_hint(error)
+            if isinstance(error, typer.Exit | typer.Abort) or _is_debugging(ctx):
                 raise
             message = _message(error)
             if message is None:
@@ -56,21 +58,21 @@ def explained(ctx: typer.Context) -> Iterator[None]:
             raise typer.Exit(1) from None
 
 
-def _is_debugged(ctx: typer.Context) -> bool:
+def _is_debugging(ctx: typer.Context) -> bool:
     return bool(ctx.meta.get(DEBUG)) or os.environ.get("ST3_DEBUG", "0") not in ("", "0")
 
 
 def _message(error: Exception) -> str | None:
-    """Return the text for the user; None if this error was not raised for the user's eyes."""
+    """Return the message for the user; None if the error was not expected."""
     from ..training.sections import SettingsError
 
     if isinstance(error, SettingsError):
-        return _listed(error)
+        return _list_faults(error)
     if isinstance(error, _named_errors()):
         return str(error)
     if isinstance(error, OSError) and error.errno in USERS_ERRNO:
         return f"cannot write {error.filename or 'a file'}: {error.strerror}"
-    # The core refuses bad input with plain types. A subclass such as KeyError would be a mistake of ours.
+    # The core refuses bad input with plain types. A subclass such as KeyError would be a bug of ours.
     if type(error) in (ValueError, LookupError, ImportError) and _was_raised_in(error, HOUSE):
         return str(error)
     return None
@@ -84,7 +86,7 @@ def _named_errors() -> tuple[type[Exception], ...]:
     from ..experiments.run import ProcessLostError
     from ..files.tracing import ExportError
     from ..files.weights import WeightsError
-    from ..training.figures import DivergedError
+    from ..training.metrics import DivergedError
 
     return (
         CheckpointError,
@@ -100,8 +102,8 @@ def _named_errors() -> tuple[type[Exception], ...]:
     )
 
 
-def _listed(error: Any) -> str:
-    """Return what is wrong with the settings, every fault on a line of its own."""
+def _list_faults(error: Any) -> str:
+    """Return what is wrong with the settings, one line for each fault."""
     what = str(error).removesuffix("; ".join(error.faults)).removesuffix(": ")
     if len(error.faults) == 1:
         return f"{what}: {error.faults[0]}"
@@ -116,15 +118,15 @@ def _was_raised_in(error: BaseException, folder: Path) -> bool:
 
 
 def _print_error(message: str, error: Exception) -> None:
-    """Print from the first process; from another one only what the first may not know."""
+    """Print the message; in a process that is not the first, only if the first may not have the same error."""
     from ..experiments.folder import RunFolderError
-    from ..training.figures import DivergedError
+    from ..training.metrics import DivergedError
     from ..training.sections import SettingsError
 
     if is_first_process():
         print(f"error: {message}", file=sys.stderr)
     elif isinstance(error, SettingsError | RunFolderError | DivergedError):
-        time.sleep(PAUSE)  # the same in all processes; torchrun ends the others as soon as one has failed
+        time.sleep(PAUSE)  # all have the same error, and torchrun ends the others as soon as one has failed
     else:
         print(f"error in process {os.environ['RANK']}: {message}", file=sys.stderr)
 

@@ -44,11 +44,11 @@ def info(
 
 
 def _text(found: "Inspection") -> str:
-    lines = [f"{found.path}: {found.model or 'a model that it does not name'}", ""]
+    lines = [f"{found.path}: {found.model or 'unknown network'}", ""]
     if found.report is None:
         rows = [_cells(row) for row in found.tensors]
         lines += [text_table(["tensor", "shape", "numbers", "zeros", "zeros %"], rows, left=(0, 1)), ""]
-        lines += ["For MACs and layers say which network it is: --model NAME --input 3x32x32"]
+        lines += ["For MACs and layers, name the network: --model NAME --input 3x32x32"]
     else:
         lines += [str(found.report)]
     sizes = [

@@ -1,4 +1,4 @@
-"""The options that `st3 train` takes, in the panels of its help."""
+"""The options of `st3 train`, in the panels of its help."""
 
 from pathlib import Path
 from typing import Annotated
@@ -23,14 +23,15 @@ def _option(panel: str, help: str, *names: str, metavar: str | None = None, min:
 Data = Annotated[
     str | None, _option(WHAT, "Data set: see st3 list data (usual: digits).", "--data", metavar="NAME")
 ]
-DataDir = Annotated[Path | None, _option(WHAT, "Where its files are.", "--data-dir", metavar="FOLDER")]
-Download = Annotated[bool, _option(WHAT, "Fetch the files if they are not there.", "--download")]
+DataDir = Annotated[Path | None, _option(WHAT, "Folder of its files.", "--data-dir", metavar="FOLDER")]
+Download = Annotated[bool, _option(WHAT, "Download the files if they are missing.", "--download")]
 Model = Annotated[
     str | None,
     _option(WHAT, "Network: see st3 list models; or package.module:function.", "--model", metavar="NAME"),
 ]
 Method = Annotated[
-    str | None, _option(WHAT, "st3, feather, ...; dense for none (usual: st3).", "--method", metavar="NAME")
+    str | None,
+    _option(WHAT, "st3, feather, ...; dense for no sparsity (usual: st3).", "--method", metavar="NAME"),
 ]
 Sparsity = Annotated[
     float | None,
@@ -39,56 +40,60 @@ Sparsity = Annotated[
 Allocation = Annotated[
     str | None,
     _option(
-        WHAT, "How layers share the sparsity (usual: what suits the method).", "--allocation", metavar="NAME"
+        WHAT, "How layers share the sparsity (usual: depends on the method).", "--allocation", metavar="NAME"
     ),
 ]
 DenseTwin = Annotated[
     bool | None,
     _option(
-        WHAT, "Train the same without sparsity first (usual: for digits).", "--dense-twin/--no-dense-twin"
+        HOW, "Train without sparsity first, to compare (usual: for digits).", "--dense-twin/--no-dense-twin"
     ),
 ]
 Protocol = Annotated[
     str | None,
-    _option(HOW, "single, or lrr: cycles up to --sparsity, the rate rewound.", "--protocol", metavar="NAME"),
+    _option(HOW, "single, twin or lrr (cycles): see st3 list protocols.", "--protocol", metavar="NAME"),
 ]
 Cycles = Annotated[
     int | None,
-    _option(HOW, "So many cycles, each pruning 20 % of the rest (implies lrr).", "--cycles", metavar="N"),
+    _option(HOW, "Number of cycles, each pruning 20 % of the rest (implies lrr).", "--cycles", metavar="N"),
 ]
 ResetSeed = Annotated[
     bool | None,
-    _option(HOW, "The same pictures in every cycle (usual: others).", "--reset-seed/--no-reset-seed"),
+    _option(HOW, "The same pictures in every cycle (usual: new ones).", "--reset-seed/--no-reset-seed"),
 ]
 RecipeName = Annotated[
-    str | None, _option(HOW, "A built-in recipe or a file of your own.", "--recipe", metavar="NAME|FILE.toml")
+    str | None, _option(HOW, "A built-in recipe, or your own file.", "--recipe", metavar="NAME|FILE.toml")
 ]
 Epochs = Annotated[
-    int | None, _option(HOW, "Scale the whole recipe to so many epochs.", "--epochs", metavar="N")
+    int | None, _option(HOW, "Scale the whole recipe to this many epochs.", "--epochs", metavar="N")
 ]
 Changes = Annotated[
     list[str] | None,
     _option(HOW, "Change one setting: optimizer.lr=0.05, sparse.ramp=linear.", "--set", metavar="KEY=VALUE"),
 ]
-Seed = Annotated[int | None, _option(HOW, "Of initial weights and data (usual: 0).", "--seed", metavar="N")]
-DataSeed = Annotated[int | None, _option(HOW, "Of order and augmentation alone.", "--data-seed", metavar="N")]
-RunFolder = Annotated[
-    Path | None, _option(WHERE, "Its folder (usual: runs/<what is trained>).", "--run", metavar="FOLDER")
+Seed = Annotated[
+    int | None, _option(HOW, "Seed of initial weights and data (usual: 0).", "--seed", metavar="N")
 ]
-Resume = Annotated[bool, _option(WHERE, "Go on with the run in --run.", "--resume")]
-Keep = Annotated[int, _option(WHERE, "Checkpoints that stay (usual: 2).", "--keep", metavar="N", min=1)]
-TensorBoard = Annotated[bool, _option(WHERE, "Write figures for TensorBoard too.", "--tensorboard")]
+DataSeed = Annotated[
+    int | None, _option(HOW, "Seed of order and augmentation only.", "--data-seed", metavar="N")
+]
+RunFolder = Annotated[
+    Path | None,
+    _option(WHERE, "Folder of the run (usual: runs/<what is trained>).", "--run", metavar="FOLDER"),
+]
+Resume = Annotated[bool, _option(WHERE, "Continue the run in --run.", "--resume")]
+Keep = Annotated[int, _option(WHERE, "Checkpoints to keep (usual: 2).", "--keep", metavar="N", min=1)]
+TensorBoard = Annotated[bool, _option(WHERE, "Write metrics for TensorBoard too.", "--tensorboard")]
 Device = Annotated[str | None, _option(MACHINE, "auto, cpu, cuda, cuda:1.", "--device", metavar="NAME")]
 Precision = Annotated[
     str | None, _option(MACHINE, "float32, bfloat16 or float16.", "--precision", metavar="TYPE")
 ]
-Workers = Annotated[
-    int | None, _option(MACHINE, "Processes that prepare pictures.", "--workers", metavar="N")
-]
+Workers = Annotated[int | None, _option(MACHINE, "Processes that prepare batches.", "--workers", metavar="N")]
 Threads = Annotated[int | None, _option(MACHINE, "Threads of torch on the CPU.", "--threads", metavar="N")]
 Compile = Annotated[bool, _option(MACHINE, "Use torch.compile.", "--compile")]
 ChannelsLast = Annotated[
-    bool | None, _option(MACHINE, "Memory format of pictures.", "--channels-last/--no-channels-last")
+    bool | None,
+    _option(MACHINE, "Memory format of pictures and weights.", "--channels-last/--no-channels-last"),
 ]
 Deterministic = Annotated[bool, _option(MACHINE, "The same bits every time; slower.", "--deterministic")]
 Sharded = Annotated[bool, _option(MACHINE, "Shard weights over processes (FSDP2).", "--sharded")]

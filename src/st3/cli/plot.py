@@ -12,12 +12,12 @@ __all__ = ["plot"]
 
 def plot(
     runs: Annotated[list[Path], typer.Argument(metavar="RUN...", help="Folders of runs.")],
-    out: Annotated[Path, typer.Option(help="The picture: .png, .svg or .pdf.", metavar="FILE")] = Path(
+    out: Annotated[Path, typer.Option(help="The figure: .png, .svg or .pdf.", metavar="FILE")] = Path(
         "runs.png"
     ),
     debug: Annotated[bool, Debug] = False,
 ) -> None:
-    """Draw runs into one picture, to compare them. Needs matplotlib.
+    """Draw runs into one figure, to compare them. Needs matplotlib.
 
     For example: st3 plot runs/* --out compared.png
     """

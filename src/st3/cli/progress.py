@@ -1,4 +1,4 @@
-"""How training goes, on the terminal: a live line per epoch, or plain lines where nobody can watch."""
+"""The progress of training on the terminal: a live line per epoch, or plain lines if nobody is watching."""
 
 import sys
 import time
@@ -28,10 +28,8 @@ class PlainProgress(Listener):
     """One line on stderr per finished epoch."""
 
     def __init__(self, spec: Spec) -> None:
-        self.has_twin = spec.dense_twin
-        self.epochs, self.target = spec.recipe.epochs, spec.sparse.sparsity
-        self.is_twin = False
-        self.cycles_left = 0
+        self.epochs, self.target = spec.recipe.total_epochs, spec.sparse.sparsity
+        self.parts_left = 0
         self._first_batch = self._done = self._total = 0
         self._run_began = self._epoch_began = time.monotonic()
 
@@ -39,41 +37,38 @@ class PlainProgress(Listener):
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: object, trace: TracebackType | None) -> None:
-        """Leave the terminal as it was."""
+        """Restore the terminal."""
 
     def say(self, text: str) -> None:
         print(text, file=sys.stderr, flush=True)
 
-    def on_cycle(self, number: int, count: int, sparsity: float) -> None:
-        self.cycles_left, self.target = count - number - 1, sparsity
-        self.say(
-            f"cycle {number}, {number + 1} of {count}: {f'sparsity {sparsity:.6g}' if sparsity else 'dense'}"
-        )
+    def on_part(self, title: str, folder: str, number: int, count: int, target: float | None) -> None:
+        self.parts_left, self.target = count - number - 1, target
+        if count > 1:
+            self.say(f"{title} ({number + 1} of {count})")
 
     def on_begin(self, is_dense: bool, step: int, epoch: int) -> None:
-        self._total, self.is_twin = 0, is_dense and self.has_twin
+        self._total = 0
         self._run_began = self._epoch_began = time.monotonic()
-        if self.has_twin:
-            self.say("dense twin, 1 of 2" if is_dense else "sparse, 2 of 2")
         if step:
-            self.say(f"going on after step {step:,}, {epoch} of {self.epochs} epochs are done")
+            self.say(f"continuing after step {step:,}, {epoch} of {self.epochs} epochs are done")
 
     def on_batch(self, epoch: int, batch: int, batches: int, rate: float) -> None:
         self._done = (epoch - 1) * batches + batch
         if not self._total:
             self._total, self._first_batch = self.epochs * batches, self._done - 1
 
-    def on_epoch(self, figures: Mapping[str, Any], layers: Mapping[str, Any]) -> None:
+    def on_epoch(self, metrics: Mapping[str, Any], layers: Mapping[str, Any]) -> None:
         now = time.monotonic()
         self.say(
-            f"{epoch_line(figures, self.epochs, self.target)}{now - self._epoch_began:7.1f} s{self._left_text()}"
+            f"{epoch_line(metrics, self.epochs, self.target)}{now - self._epoch_began:7.1f} s{self._left_text()}"
         )
         self._epoch_began = now
 
     def seconds_left(self) -> float:
-        """Return the time to the end of the whole run, at the pace so far."""
+        """Return the time left for the whole run, at the pace so far."""
         pace = (time.monotonic() - self._run_began) / max(1, self._done - self._first_batch)
-        return pace * (self._total * (1 + self.is_twin + self.cycles_left) - self._done)
+        return pace * (self._total * (1 + self.parts_left) - self._done)
 
     def _left_text(self) -> str:
         seconds = self.seconds_left()
@@ -81,7 +76,7 @@ class PlainProgress(Listener):
 
 
 class LiveProgress(PlainProgress):
-    """A line that moves while an epoch is under way; finished epochs scroll away above it."""
+    """A moving line for the current epoch; finished epochs scroll away above it."""
 
     def __init__(self, spec: Spec, console: Console) -> None:
         super().__init__(spec)
@@ -113,32 +108,32 @@ class LiveProgress(PlainProgress):
         title = f"epoch {epoch}/{self.epochs}"
         self._bar.update(self._task, description=title, completed=batch, total=batches, now=now, visible=True)
 
-    def on_step(self, figures: Mapping[str, Any]) -> None:
-        self._loss = f", loss {figures['loss']:.3f}"
-        asked = figures["sparsity_asked"]
+    def on_step(self, metrics: Mapping[str, Any]) -> None:
+        self._loss = f", loss {metrics['loss']:.3f}"
+        asked = metrics["sparsity_asked"]
         aim = "" if self.target is None else f" -> {percent(self.target)}"
         self._sparsity = "" if asked is None else f", sparsity {percent(asked)}{aim}"
 
-    def on_epoch(self, figures: Mapping[str, Any], layers: Mapping[str, Any]) -> None:
-        self._accuracy = f", accuracy {percent(figures['validation']['accuracy'])}"
+    def on_epoch(self, metrics: Mapping[str, Any], layers: Mapping[str, Any]) -> None:
+        self._accuracy = f", accuracy {percent(metrics['validation']['accuracy'])}"
         self._bar.update(self._task, visible=False)
-        super().on_epoch(figures, layers)
+        super().on_epoch(metrics, layers)
 
 
-def epoch_line(figures: Mapping[str, Any], epochs: int, target: float | None) -> str:
-    """Return the figures of an epoch as a line without its end, which tells the time."""
-    train, validation = figures["train"], figures["validation"]
+def epoch_line(metrics: Mapping[str, Any], epochs: int, target: float | None) -> str:
+    """Return the metrics of an epoch as a line, to which the times are appended."""
+    train, validation = metrics["train"], metrics["validation"]
     parts = [
-        f"epoch {figures['epoch']:{len(str(epochs))}}/{epochs}",
-        f"rate {figures['rate']:<8.3g}",
+        f"epoch {metrics['epoch']:{len(str(epochs))}}/{epochs}",
+        f"rate {metrics['rate']:<8.3g}",
         f"loss {train['loss']:.4f}",
         f"train {percent(train['accuracy']):>7}",
         f"validation {percent(validation['accuracy']):>7}",
     ]
-    if figures["sparsity"] is not None:
+    if metrics["sparsity"] is not None:
         aim = "" if target is None else f" -> {percent(target)}"
-        parts.append(f"sparsity {percent(figures['sparsity']):>7}{aim}")
-    return "  ".join([*parts, "best" if figures["is_best"] else "    "])
+        parts.append(f"sparsity {percent(metrics['sparsity']):>7}{aim}")
+    return "  ".join([*parts, "best" if metrics["is_best"] else "    "])
 
 
 def percent(fraction: float) -> str:

@@ -1,4 +1,4 @@
-"""The shape of a picture as an option."""
+"""An option that takes the shape of a picture."""
 
 import re
 

@@ -1,11 +1,13 @@
-"""A spec in a few lines: what a run is about to do."""
+"""A spec in a few lines, printed before a run begins."""
 
 from pathlib import Path
 
-from ..experiments.arguments import method_of
-from ..experiments.cycles import cycle_sparsities
+from ..experiments.build import build_method
+from ..experiments.protocols import PROTOCOLS
+from ..experiments.sparse_choices import choose_ramp
 from ..experiments.spec import Spec
 from ..training.process import Process
+from ..training.recipe import Recipe
 
 __all__ = ["spec_text"]
 
@@ -16,7 +18,7 @@ def spec_text(spec: Spec, folder: Path, process: Process) -> str:
         ("data", _with(spec.data.name, spec.data.options)),
         ("model", _with(spec.model.name, spec.model.arguments)),
         ("sparse", _sparse(spec)),
-        *([("cycles", _cycles(spec))] if spec.cycles else []),
+        ("protocol", _protocol(spec)),
         ("recipe", _recipe(spec)),
         ("seeds", f"initial weights {spec.seeds.init}, data {spec.seeds.data}"),
         ("machine", _machine(spec, process)),
@@ -31,45 +33,46 @@ def _with(name: str, arguments: dict[str, object]) -> str:
 
 
 def _sparse(spec: Spec) -> str:
-    sparse, ramp = spec.sparse, spec.recipe.ramp
+    sparse = spec.sparse
     if sparse.is_dense:
-        return "no, dense"
-    method = method_of(sparse.method, sparse.arguments)
-    has_times = sparse.ramp != "constant" and not (method and method.only_ramps)
-    times = f" ramp from epoch {_epoch(ramp.start)} to {_epoch(ramp.end)}" if has_times else ""
-    text = _with(sparse.method, sparse.arguments)
+        return "no: dense"
+    text = _with(sparse.method.name, sparse.method.arguments)
     if sparse.sparsity is None:
-        text += ", no target: what sparsity comes out is learned"
+        text += ", no target: the sparsity is learned"
     else:
-        text += f", sparsity {sparse.sparsity:g}, allocation {sparse.allocation}, {sparse.ramp}{times}"
-    for name, layers in (("excluded", sparse.exclude), ("kept dense", sparse.keep_dense)):
-        text += f", {name}: {' '.join(layers)}" if layers else ""
-    return text + (", after a dense twin" if spec.dense_twin else "")
+        allocation = _with(sparse.allocation.name, sparse.allocation.arguments)
+        text += f", sparsity {sparse.sparsity:g}, allocation {allocation}, {_ramp(spec)}"
+    return text + (f", excluded: {', '.join(sparse.exclude)}" if sparse.exclude else "")
 
 
-def _cycles(spec: Spec) -> str:
-    assert spec.cycles is not None
-    assert spec.sparse.sparsity is not None
-    count = len(cycle_sparsities(spec.sparse.sparsity, spec.cycles.prune))
-    pictures = "the same pictures in each" if spec.cycles.reset_seed else "other pictures in each"
-    parts = [
-        f"{count}, the first one dense",
-        f"{spec.cycles.prune:g} of the remaining weights pruned after each",
-    ]
-    return ", ".join(
-        [*parts, pictures, *(["begun with the best epoch's weights"] * (spec.cycles.carry == "best"))]
-    )
+def _ramp(spec: Spec) -> str:
+    """Return the ramp, with its times in epochs and whose they are."""
+    choice, method = spec.sparse.ramp, build_method(spec.sparse)
+    ramp = choose_ramp(choice.name, choice.arguments, method, spec.recipe)
+    start, end = (getattr(ramp, name, None) for name in ("start", "end"))
+    if start is None or end is None:
+        return _with(choice.name, choice.arguments)
+    owner = "" if choice.arguments else " (the recipe's)" if method.usual_times is None else " (the method's)"
+    owner = " (the method's)" if method.own_ramp is not None else owner
+    epochs = [_epoch(time * spec.recipe.epochs) for time in (start, end)]
+    return f"{choice.name} ramp from epoch {epochs[0]} to {epochs[1]}{owner}"
+
+
+def _protocol(spec: Spec) -> str:
+    name = spec.protocol.name
+    words = PROTOCOLS[name](**spec.protocol.arguments).describe(spec)
+    return f"{name}: {words}" if words else name
 
 
 def _epoch(number: float) -> str:
-    """Return three digits that count, or more of a large number: scaled recipes have many."""
+    """Return three significant digits, or all digits before the point: epochs of scaled recipes have many."""
     return f"{number:.3g}" if number < 100 else f"{number:.0f}"
 
 
 def _recipe(spec: Spec) -> str:
     recipe, optimizer = spec.recipe, spec.recipe.optimizer
     parts = [
-        f"{recipe.name}: {recipe.epochs} epoch{'s'[: recipe.epochs > 1]}",
+        f"{recipe.name}: {recipe.epochs} epoch{'s'[: recipe.epochs > 1]}{_later(recipe)}",
         f"batch {recipe.batch_size}",
         f"{optimizer.name} {optimizer.lr:g} ({recipe.rate.kind})",
         f"momentum {optimizer.momentum:g}{' (nesterov)' if optimizer.nesterov else ''}",
@@ -80,6 +83,12 @@ def _recipe(spec: Spec) -> str:
     if recipe.label_smoothing:
         parts.append(f"label smoothing {recipe.label_smoothing:g}")
     return ", ".join(parts)
+
+
+def _later(recipe: Recipe) -> str:
+    """Return the epochs after the schedule."""
+    frozen = f" + {recipe.freeze_epochs} with fixed masks" if recipe.freeze_epochs else ""
+    return frozen + (f" + {recipe.epochs} from the best weights, the rate rewound" if recipe.rewind else "")
 
 
 def _machine(spec: Spec, process: Process) -> str:

@@ -120,7 +120,12 @@ def find_contradictions(
         )
     shared = _name_of(ALLOCATIONS, allocation)
     is_foreign = allocation is not None and shared is None and method.takes_floors  # may be one by counts
-    if method.only_allocations and allocation is not None and shared not in method.only_allocations and not is_foreign:
+    if (
+        method.only_allocations
+        and allocation is not None
+        and shared not in method.only_allocations
+        and not is_foreign
+    ):
         instead = " or ".join(map(repr, method.only_allocations))
         why = f"{name} {method.why_only_allocations}, so allocation={shared or allocation!r} means nothing to it"
         found.append(f"{why}: leave it out, or take {instead}")
@@ -129,11 +134,18 @@ def find_contradictions(
         found.append(f"{name} {method.why_only_ramps}, so ramp={ramp!r} means nothing to it: leave ramp out")
     elif method.own_ramp is not None and isinstance(ramp, Ramp):
         found.append(f"{name} sets the times of its ramp by settings of its own: leave ramp out")
-    elif isinstance(ramp, Ramp) and rises == "constant" and "constant" in method.only_ramps and ramp.share(0, 1) < 1:
+    elif (
+        isinstance(ramp, Ramp)
+        and rises == "constant"
+        and "constant" in method.only_ramps
+        and ramp.share(0, 1) < 1
+    ):
         found.append(f"{name} {method.why_only_ramps}, so it cannot begin later: leave ramp out")
-    kind = RAMPS[rises] if rises in RAMPS else type(ramp)
+    kind = RAMPS[rises] if rises is not None and rises in RAMPS else type(ramp)
     if getattr(kind, "falls", False) and not method.restores:
-        found.append(f"{name} never restores what it has pruned, so ramp={rises or ramp!r} means nothing to it")
+        found.append(
+            f"{name} never restores what it has pruned, so ramp={rises or ramp!r} means nothing to it"
+        )
     if not method.takes_floors:
         given = {"min_weights": has_floor, "layer_sparsity": has_own_layers}
         found += [f"{name} {method.why_only_allocations}: leave {key} out" for key in given if given[key]]

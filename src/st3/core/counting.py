@@ -11,8 +11,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from .errors import LayerCollapseWarning, name_some
 from .budget.allocation import Allocation
+from .errors import LayerCollapseWarning, name_some
 from .layers.layer import Layer
 from .layers.shards import all_reduce
 
@@ -89,7 +89,9 @@ class CollapseWatch:
     def look(self, layers: Sequence[Layer], step: int, *, is_last: bool = False) -> None:
         """Look at the layers as they are after `step` steps."""
         counts = count_all(layers)
-        empty = [x.name for x in layers if counts[x.name].zeros == x.numel and x.name not in self._empty_layers]
+        empty = [
+            x.name for x in layers if counts[x.name].zeros == x.numel and x.name not in self._empty_layers
+        ]
         if empty:
             self._empty_layers.update(empty)
             which = f"layers {name_some(empty)} have" if len(empty) > 1 else f"layer {empty[0]!r} has"
@@ -102,7 +104,9 @@ class CollapseWatch:
             where = ", ".join(
                 f"{name!r} ({partly[name].empty_filters} of {partly[name].filters})" for name in worst[:NAMED]
             )
-            more = f" and {len(worst) - NAMED} more layers, {total} filters in all" if len(worst) > NAMED else ""
+            more = (
+                f" and {len(worst) - NAMED} more layers, {total} filters in all" if len(worst) > NAMED else ""
+            )
             self._warn(
                 f"at step {step} no active weight is left in some filters of {where}{more}: their outputs are "
                 f"constant, which is common at high sparsity; if accuracy suffers, {self._advice}"

@@ -3,7 +3,15 @@
 from collections.abc import Callable, Sequence
 from typing import Any
 
-__all__ = ["CheckpointError", "Faults", "LayerCollapseWarning", "TargetMissedError", "WeightsReplacedError", "name_some"]
+__all__ = [
+    "CheckpointError",
+    "CoverageWarning",
+    "Faults",
+    "LayerCollapseWarning",
+    "TargetMissedError",
+    "WeightsReplacedError",
+    "name_some",
+]
 
 
 class TargetMissedError(RuntimeError):
@@ -16,6 +24,10 @@ class WeightsReplacedError(RuntimeError):
 
 class CheckpointError(RuntimeError):
     """A checkpoint lacks raw weights, or they belong to another model."""
+
+
+class CoverageWarning(UserWarning):
+    """Most of the model's weights are of unknown kinds and stay dense."""
 
 
 class LayerCollapseWarning(UserWarning):

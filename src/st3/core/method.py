@@ -7,7 +7,7 @@ What goes together with a method is declared here and checked in choices.py.
 
 from abc import ABC
 from collections.abc import Callable
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from ..registry import Registry
 from .budget.ramp import Ramp
@@ -21,11 +21,13 @@ __all__ = ["METHODS", "Method"]
 class Method(ABC):
     """A sparse-training method. Abstract; its subclasses in families/ are the bases of methods."""
 
-    family: "ClassVar[type[Family]]"
+    family: "ClassVar[type[Family[Any]]]"
 
     usual_allocation: ClassVar[str] = "global"  # what it takes if nothing else is asked for
     usual_ramp: ClassVar[str] = "cubic"
-    usual_times: ClassVar[tuple[float, float] | None] = None  # start and end of its ramp; None: the paper's, 5/160 and 0.5
+    usual_times: ClassVar[tuple[float, float] | None] = (
+        None  # start and end of its ramp; None: the paper's, 5/160 and 0.5
+    )
     only_ramps: ClassVar[tuple[str, ...]] = ()  # the ramps that make sense for it; empty: any
     only_allocations: ClassVar[tuple[str, ...]] = ()  # likewise
     why_only_ramps: ClassVar[str] = "keeps one sparsity from the first step to the last"
@@ -35,6 +37,9 @@ class Method(ABC):
 
     has_target: ClassVar[bool] = True  # False: its sparsity cannot be asked for, only found out
     learns: ClassVar[str | None] = None  # the variable that it learns beside the weights
+    why_not_in_cycles: ClassVar[str] = (
+        ""  # why training in cycles (LRR) makes no sense for it; empty: it does
+    )
     passes: int = 1  # forward and backward passes that one step is meant to be made from
 
     @property

@@ -1,6 +1,7 @@
 """The optimizers that are given: unwrapped, checked, and which of the layers each of them updates."""
 
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 from torch.optim import Optimizer
@@ -8,37 +9,77 @@ from torch.optim import Optimizer
 from .errors import name_some
 from .layers.layer import Layers
 
-__all__ = ["hookable", "owners_of"]
+__all__ = ["check_optimizers", "owners_of"]
+
+# Where wrappers that pass every step on hold the optimizer: Accelerate, Lightning and Fabric; Opacus.
+_WRAPPED = ("optimizer", "original_optimizer")
+# Where optimizers that do more than that hold the one inside; it is named in the refusal.
+_INNER = ("base_optimizer", "_base_optimizer", "optimizer", "base")
 
 
-def hookable(given: Optimizer | Sequence[Optimizer]) -> list[Optimizer]:
-    """Return the optimizers, unwrapped, after checking that their steps can be hooked."""
+def check_optimizers(given: Optimizer | Sequence[Optimizer]) -> list[Optimizer]:
+    """Return the optimizers, unwrapped, after checking that the sparsifier can follow their steps."""
     many = list(given) if isinstance(given, Sequence) else [given]
-    result = []
-    for optimizer in many:
-        # accelerate's AcceleratedOptimizer and its like (a learning-rate scheduler has an optimizer, too)
-        while hasattr(optimizer, "zero_grad") and isinstance(
-            getattr(optimizer, "optimizer", None), Optimizer
-        ):
-            optimizer = getattr(optimizer, "optimizer")  # noqa: B009 - not an attribute of every Optimizer
-        name = type(optimizer).__name__
-        if not isinstance(optimizer, Optimizer) or not hasattr(optimizer, "_optimizer_step_pre_hooks"):
-            raise TypeError(
-                f"{name} is not a torch optimizer with step hooks: pass a torch.optim.Optimizer (one that calls its "
-                f"base class's __init__)"
-            )
-        if isinstance(optimizer, torch.optim.LBFGS):
-            raise ValueError(
-                "LBFGS evaluates the model several times per step, which no raw weight survives: use SGD or Adam"
-            )
-        if any(group.get("differentiable") for group in optimizer.param_groups):
-            raise ValueError(
-                f"{name}(differentiable=True) cannot be combined with in-place sparse weights: turn it off"
-            )
-        result.append(optimizer)
+    result = [_check(optimizer) for optimizer in many]
     if not result:
         raise ValueError("no optimizer was given")
     return result
+
+
+def _check(optimizer: Any) -> Optimizer:
+    inner = next(
+        (held for key in _WRAPPED if isinstance(held := getattr(optimizer, key, None), Optimizer)), None
+    )
+    if inner is not None and hasattr(
+        optimizer, "zero_grad"
+    ):  # a learning-rate scheduler has an optimizer, too
+        checked = _check(inner)
+        _refuse_own_weights(optimizer)
+        return checked
+    _refuse_own_weights(optimizer)
+    name = type(optimizer).__name__
+    if not isinstance(optimizer, Optimizer) or not hasattr(optimizer, "_optimizer_step_pre_hooks"):
+        raise TypeError(
+            f"{name} is not a torch optimizer with step hooks: pass a torch.optim.Optimizer (one that calls its "
+            f"base class's __init__)"
+        )
+    if isinstance(optimizer, torch.optim.LBFGS):
+        raise ValueError(
+            "LBFGS evaluates the model several times per step, which no raw weight survives: use SGD or Adam"
+        )
+    if any(group.get("differentiable") for group in optimizer.param_groups):
+        raise ValueError(
+            f"{name}(differentiable=True) cannot be combined with in-place sparse weights: turn it off"
+        )
+    return optimizer
+
+
+def _refuse_own_weights(optimizer: Any) -> None:
+    """Raise for an optimizer that puts weights of its own into the model, or steps through another one.
+
+    They are known by their names and attributes: none of their packages need be installed.
+    """
+    name = type(optimizer).__name__
+    key = next((key for key in _INNER if isinstance(getattr(optimizer, key, None), Optimizer)), None)
+    inside = f"the optimizer inside ({type(getattr(optimizer, key)).__name__}, its .{key})" if key else ""
+    if hasattr(optimizer, "first_step") and hasattr(optimizer, "second_step"):
+        raise ValueError(
+            f"{name} steps through another optimizer, so its own steps cannot be followed: pass "
+            f"{inside or 'the base optimizer'} to sparsify and go on training with {name}"
+        )
+    groups = getattr(optimizer, "param_groups", ())
+    if "schedulefree" in name.lower() or (
+        hasattr(optimizer, "train") and hasattr(optimizer, "eval") and any("train_mode" in g for g in groups)
+    ):
+        raise ValueError(
+            f"{name} averages weights and puts the average into the model at eval(), which fills the zeros: train with "
+            f"{inside or 'an ordinary optimizer (AdamW, SGD)'} and a learning-rate schedule instead"
+        )
+    if "lookahead" in name.lower():
+        raise ValueError(
+            f"{name} puts slow weights of its own into the model every few steps, which fills the zeros: train with "
+            f"{inside or 'an ordinary optimizer (AdamW, SGD)'} alone"
+        )
 
 
 def owners_of(layers: Layers, optimizers: list[Optimizer]) -> dict[str, Optimizer]:

@@ -47,22 +47,22 @@ def build_report(
             LayerRow(
                 name=layer.name,
                 shape=layer.shape,
-                weights=layer.numel,
+                numel=layer.numel,
                 zeros=found.zeros,
                 target=layer_targets.get(layer.name, layer.sparsity),
                 in_budget=layer.sparsity is None,
                 threshold=thresholds.get(layer.name),
                 empty_filters=found.empty_filters,
                 filters=found.filters,
-                macs=None if macs is None else macs.of(layer.parameter),
+                dense_macs=None if macs is None else macs.of(layer.parameter),
             )
         )
     return Report(
         rows=tuple(rows),
         target=target,
         step=step,
-        other_parameters=sum(p.numel() for _, p in named_weights(model)) - sum(row.weights for row in rows),
-        other_macs=0 if macs is None else macs.total - sum(row.macs or 0 for row in rows),
+        other_parameters=sum(p.numel() for _, p in named_weights(model)) - sum(row.numel for row in rows),
+        other_macs=0 if macs is None else macs.total - sum(row.dense_macs or 0 for row in rows),
         uncounted=() if macs is None else macs.uncounted,
         skipped=tuple((s.name, s.reason) for s in layers.skipped),
         input_shape=None if macs is None else macs.input_shape,

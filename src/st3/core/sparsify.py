@@ -1,5 +1,6 @@
 """`sparsify` and `keep_mask`: check everything, all faults at once, then attach."""
 
+import warnings
 import weakref
 from collections.abc import Callable, Mapping, Sequence
 
@@ -19,14 +20,15 @@ from .choices import (
     resolve_sparsity,
 )
 from .counting import CollapseWatch, count_all, require_numbers
-from .errors import Faults, name_some
+from .errors import CoverageWarning, Faults, LayerCollapseWarning, name_some
 from .families.fixed_mask import FixedMask
+from .layers.coverage import describe_gaps, describe_weight_norm
 from .layers.find import find_layers
 from .layers.layer import Layers
 from .layers.patterns import Patterns
 from .layers.shards import reshard
 from .method import Method
-from .optimizers import hookable, owners_of
+from .optimizers import check_optimizers, owners_of
 from .sparsifier import Sparsifier
 from .state.checks import check_learned, check_state
 from .state.store import Store
@@ -102,7 +104,9 @@ def sparsify(
     faults.check(check_layer_sparsity, layer_sparsity, target)
     meaning = "the number of optimizer.step calls in the whole run, such as epochs * len(loader)"
     faults.check(check_count, total_steps, "total_steps", least=1, meaning=meaning)
-    faults.check(check_count, min_weights, "min_weights", least=0, meaning="the weights that every layer keeps")
+    faults.check(
+        check_count, min_weights, "min_weights", least=0, meaning="the weights that every layer keeps"
+    )
     if the_method is not None and not faults.found:
         found = find_contradictions(
             the_method,
@@ -116,7 +120,7 @@ def sparsify(
     the_ramp = faults.check(_choose_ramp, ramp, the_method)
     usual = "global" if the_method is None else the_method.usual_allocation
     the_allocation = faults.check(resolve_allocation, usual if allocation is None else allocation)
-    optimizers = faults.check(hookable, optimizer)
+    optimizers = faults.check(check_optimizers, optimizer)
     reshard(model)
     layers = faults.check(
         find_layers,
@@ -132,6 +136,10 @@ def sparsify(
     faults.raise_all()
     assert total_steps is not None
 
+    if gaps := describe_gaps(layers):
+        warnings.warn(gaps, CoverageWarning, stacklevel=2)
+    if risk := describe_weight_norm(layers):
+        warnings.warn(risk, LayerCollapseWarning, stacklevel=2)
     plan = Plan(target, the_ramp, the_allocation, min_weights, int(total_steps), has_target)
     if has_target:
         check_plan(plan, the_method)
@@ -171,7 +179,7 @@ def keep_mask(
     """
     _check_model(model)
     reshard(model)
-    optimizers = hookable(optimizer)
+    optimizers = check_optimizers(optimizer)
     layers = find_layers(model, include=include, exclude=exclude)
     owners_of(layers, optimizers)
     zeros = sum(found.zeros for found in count_all(list(layers)).values())
@@ -254,7 +262,7 @@ def _find_orphans(layers: Layers) -> ValueError | None:
     if zeros <= MOST_ZEROS * numel:
         return None
     return ValueError(
-        f"{zeros / numel:.0%} of the weights were exactly zero when sparsify was called, and the optimizer holds no raw "
-        f"weights: a sparse checkpoint seems to have come without its optimizer; load optimizer.state_dict() too, use "
-        f"st3.keep_mask to fine-tune with the zeros fixed, or pass from_sparse=True to go on from these weights"
+        f"{zeros / numel:.0%} of the weights were exactly zero when sparsify was called, and the optimizer holds no "
+        f"raw weights: a sparse checkpoint seems to have come without its optimizer; load optimizer.state_dict() too, "
+        f"use st3.keep_mask to fine-tune with the zeros fixed, or pass from_sparse=True to go on from these weights"
     )

@@ -1,4 +1,4 @@
-"""Labelled pictures in whole batches: digits (inside the package), CIFAR, Fashion-MNIST, ImageNet and other folders.
+"""Labelled pictures in whole batches: digits (part of the package), CIFAR, Fashion-MNIST, ImageNet, your own folders.
 
 Every module beside this file is imported, so a new data set is one new file that registers itself.
 """

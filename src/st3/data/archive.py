@@ -1,4 +1,4 @@
-"""A published archive, whole or unpacked: find it, download it, and read its files without unpacking."""
+"""A published archive: find it, packed or unpacked, download it if need be, and read its files in memory."""
 
 import tarfile
 import zlib
@@ -13,13 +13,12 @@ from .places import cache_folder
 
 __all__ = ["Archive", "Content"]
 
-# Of one file: above the 155 MB of the largest that is read here, below what fills a memory.
-MOST_BYTES = 2**28
+MAX_BYTES = 2**28  # of one file; the largest that is read here has 155 MB
 
 
 @dataclass(frozen=True)
 class Content:
-    """One file's bytes, checked; `place` names it in errors."""
+    """One file's bytes, whose checksum is right; `place` names it in errors."""
 
     name: str
     place: str
@@ -28,7 +27,7 @@ class Content:
 
 @dataclass(frozen=True)
 class Archive:
-    """A tar.gz of one folder of files, with the md5 checksums of both."""
+    """A tar.gz of one folder of files, with md5 checksums of the archive and of every file."""
 
     name: str  # of the data set
     address: str
@@ -42,12 +41,12 @@ class Archive:
 
     @property
     def remedy(self) -> str:
-        return f"delete it, then say --download (in Python: download=True) or get {self.address}"
+        return f"delete it, then add --download (in Python: download=True) or get {self.address}"
 
-    def contents(self, directory: Path | None, download: bool) -> Iterator[Content]:
-        """Yield every file from the folder, the folder in it, or the archive that is or lies at `directory`.
+    def read(self, directory: Path | None, download: bool) -> Iterator[Content]:
+        """Yield every file. `directory` is, or holds, the folder or the archive; None means st3's cache.
 
-        With `download`, what is found nowhere is fetched first, into `directory`.
+        With `download`, an archive that is not there is downloaded into `directory` first.
         """
         directory = cache_folder() / self.name if directory is None else Path(directory)
         if directory.is_file() and directory.name in self.files:
@@ -56,37 +55,35 @@ class Archive:
             )
         folders = [directory / self.folder, directory]
         archives = [directory, directory / self.file]
-        whole = next((f for f in folders if all((f / name).is_file() for name in self.files)), None)
+        folder = next((f for f in folders if all((f / name).is_file() for name in self.files)), None)
         archive = next((a for a in archives if a.is_file()), None)
-        if whole is None and archive is None and download:
+        if folder is None and archive is None and download:
             archive = directory / self.file
             download_file(self.address, archive, md5=self.md5)
-        if whole is not None:
-            return self._from_folder(whole)
+        if folder is not None:
+            return self._read_folder(folder)
         if archive is not None:
-            return self._from_archive(archive)
-        raise DataError(self._what_is_missing(directory, folders))
+            return self._read_archive(archive)
+        raise DataError(self._describe_missing(directory, folders))
 
-    def _what_is_missing(self, directory: Path, folders: list[Path]) -> str:
-        remedy = f"say --download (in Python: download=True), or get {self.address} and put it there"
+    def _describe_missing(self, directory: Path, folders: list[Path]) -> str:
+        remedy = f"add --download (in Python: download=True), or get {self.address} and put it there"
         for folder in folders:
             if found := {name for name in self.files if (folder / name).is_file()}:
                 missing = ", ".join(name for name in self.files if name not in found)
                 return f"{self.name}: {folder} lacks {missing}; {remedy}"
         return f"{self.name} was not found in {directory} (neither {self.folder} nor {self.file}); {remedy}"
 
-    def _from_folder(self, folder: Path) -> Iterator[Content]:
+    def _read_folder(self, folder: Path) -> Iterator[Content]:
         for name, md5 in self.files.items():
             path = folder / name
             try:
                 data = path.read_bytes()
             except OSError as error:
-                raise DataError(
-                    f"{path} cannot be read: {error.strerror}; see to it and try again"
-                ) from error
-            yield self._checked(name, str(path), data, md5)
+                raise DataError(f"{path} cannot be read: {error.strerror}; make it readable") from error
+            yield self._verify(name, str(path), data, md5)
 
-    def _from_archive(self, path: Path) -> Iterator[Content]:
+    def _read_archive(self, path: Path) -> Iterator[Content]:
         left = dict(self.files)
         try:
             with tarfile.open(path, "r:gz") as archive:
@@ -95,30 +92,30 @@ class Archive:
                     folder, _, name = member.name.rpartition("/")
                     stream = archive.extractfile(member)
                     if stream is not None and folder == self.folder and name in left:
-                        yield self._checked(name, f"{name} in {path}", stream.read(), left.pop(name))
+                        yield self._verify(name, f"{name} in {path}", stream.read(), left.pop(name))
         except (tarfile.TarError, EOFError, OSError, zlib.error) as error:
-            # Who gave a file of another name gave the wrong one: it is not for us to have it deleted.
-            wanted = f"give {self.file}, {self.folder}, or the folder that holds one of them"
-            remedy = self.remedy if path.name == self.file else wanted
-            raise DataError(f"{path} is truncated or no tar.gz ({error}); {remedy}") from error
+            # A file with another name is the user's own and not a damaged archive: do not advise deleting it.
+            expected = f"give {self.file}, {self.folder}, or the folder that holds one of them"
+            remedy = self.remedy if path.name == self.file else expected
+            raise DataError(f"{path} is truncated or not a tar.gz file ({error}); {remedy}") from error
         if left:
-            raise DataError(f"{path} holds no {self.folder}/{next(iter(left))}; {self.remedy}")
+            raise DataError(f"{path} does not contain {self.folder}/{next(iter(left))}; {self.remedy}")
 
-    def _checked(self, name: str, place: str, data: bytes, md5: str) -> Content:
+    def _verify(self, name: str, place: str, data: bytes, md5: str) -> Content:
         check_md5(data, md5, place, self.remedy)
         return Content(name, place, data)
 
 
 def _refuse_traps(member: tarfile.TarInfo, path: Path) -> None:
-    """Refuse links, devices, names that lead out of the folder, and sizes made to fill the memory.
+    """Refuse links, devices, paths that lead out of the archive, and files that are too large.
 
-    Nothing is unpacked, so none of them could do harm; but an archive with one is not the published one.
+    Since nothing is unpacked they could do no harm, but they show that this is not the published archive.
     """
     name = PurePosixPath(member.name)
     is_inside = not name.is_absolute() and ".." not in name.parts
-    if is_inside and (member.isdir() or (member.isreg() and member.size <= MOST_BYTES)):
+    if is_inside and (member.isdir() or (member.isreg() and member.size <= MAX_BYTES)):
         return
     raise DataError(
-        f"{path} was refused: its entry {member.name!r} is a link, leads out of the archive or is too large; "
-        "delete it and get it from its makers"
+        f"{path} was refused: its entry {member.name!r} is a link or a device, leads out of the archive or is too "
+        "large; delete it and get it from its publisher"
     )

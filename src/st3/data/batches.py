@@ -1,4 +1,4 @@
-"""One epoch after the other as batches that depend on the seed alone: not on workers, ranks or interruptions."""
+"""Epochs as batches that depend on the seed alone: not on workers, ranks or interruptions."""
 
 import signal
 from collections.abc import Iterator
@@ -15,16 +15,16 @@ from .seeds import generator_for
 __all__ = ["Batches"]
 
 Batch: TypeAlias = tuple[Tensor, Tensor]
-Request: TypeAlias = tuple[Tensor, Tensor | None]  # indices and draws
+Request: TypeAlias = tuple[Tensor, Tensor | None]  # indices and draws, the arguments of Pictures.batch
 
 
 class Batches:
-    """Batches of `batch_size` pictures in all ranks together; the last one of an epoch may be smaller.
+    """Batches of `batch_size` pictures, counted over all ranks; the last batch of an epoch may be smaller.
 
-    With a `seed`, every epoch has an order of its own and is augmented. The random numbers of a batch are drawn
-    for all of it before each rank takes its contiguous share, which may be empty. Without a seed (None) the
-    pictures come in order and unchanged, for evaluation. `workers` are processes that make batches ahead;
-    pictures held on a GPU are made there, without any.
+    With a `seed`, every epoch is shuffled anew and augmented. The random numbers of a batch are drawn for all ranks
+    together; then each rank takes its contiguous share of the batch, which may be empty. Without a seed (None) the
+    pictures come in order and are not augmented, for evaluation. `workers` is the number of processes that prepare
+    batches; it is 0 for pictures held on a GPU, where batches are made without them.
     """
 
     def __init__(
@@ -56,22 +56,22 @@ class Batches:
         return -(-len(self.pictures) // self.batch_size)
 
     def size(self, number: int) -> int:
-        """Return how many pictures batch `number` holds, in all ranks together."""
+        """Return how many pictures batch `number` holds, counted over all ranks."""
         if not 0 <= number < len(self):
-            raise IndexError(f"batch {number} of an epoch of {len(self)}")
+            raise IndexError(f"there is no batch {number} in an epoch of {len(self)} batches")
         return min(self.batch_size, len(self.pictures) - number * self.batch_size)
 
     def epoch(self, epoch: int = 0, first: int = 0) -> Iterator[Batch]:
-        """Yield this rank's share of each batch, on the device, from number `first` on."""
+        """Yield this rank's share of each batch, on the device, beginning with batch number `first`."""
         if not 0 <= first <= len(self):
             raise ValueError(f"first must be from 0 to the {len(self)} batches of an epoch, got {first}")
         to_gpu = self.device.type == "cuda"
-        for pictures, labels in self._made(_Requests(self, epoch, first)):
+        for pictures, labels in self._make(_Requests(self, epoch, first)):
             if to_gpu and not self.workers and pictures.device.type == "cpu":
                 pictures, labels = pictures.pin_memory(), labels.pin_memory()
             yield pictures.to(self.device, non_blocking=to_gpu), labels.to(self.device, non_blocking=to_gpu)
 
-    def _made(self, requests: "_Requests") -> Iterator[Batch]:
+    def _make(self, requests: "_Requests") -> Iterator[Batch]:
         maker = _Maker(self.pictures)
         if not self.workers:
             made: Iterator[Batch | DataError] = map(maker.__getitem__, requests)
@@ -82,48 +82,53 @@ class Batches:
                     batch_size=None,
                     sampler=requests,
                     num_workers=self.workers,
-                    collate_fn=_as_it_is,
-                    worker_init_fn=_leave_signals_to_the_trainer,
+                    collate_fn=_keep,
+                    worker_init_fn=_ignore_signals,
                     pin_memory=self.device.type == "cuda",
-                    # A loader seeds its workers from torch's global state, which must not depend on workers.
+                    # Otherwise the loader would draw its workers' seed from torch's global generator.
                     generator=torch.Generator(),
                 )
             )
-        for batch in made:
-            if isinstance(batch, DataError):
-                raise batch
-            yield batch
+        try:
+            for batch in made:
+                if isinstance(batch, DataError):
+                    raise batch
+                yield batch
+        finally:
+            # Ends the workers. The traceback of an error would keep the loader alive, and since the workers ignore
+            # SIGTERM, the interpreter would wait for them forever when it exits.
+            del made
 
 
 class _Requests:
-    """What to make, batch after batch: this rank's indices and draws."""
+    """This rank's indices and draws of one batch after the other."""
 
     def __init__(self, batches: Batches, epoch: int, first: int) -> None:
         self.batches, self.epoch, self.first = batches, epoch, first
 
     def __iter__(self) -> Iterator[Request]:
-        of, seed = self.batches, self.batches.seed
-        total = len(of.pictures)
+        batches, seed = self.batches, self.batches.seed
+        total = len(batches.pictures)
         if seed is None:
             order = torch.arange(total)
         else:
             order = torch.randperm(total, generator=generator_for(seed, self.epoch))
-        for number in range(self.first, len(of)):
-            count = of.size(number)
-            begin = number * of.batch_size
-            share = slice(of.rank * count // of.ranks, (of.rank + 1) * count // of.ranks)
+        for number in range(self.first, len(batches)):
+            count = batches.size(number)
+            begin = number * batches.batch_size
+            share = slice(batches.rank * count // batches.ranks, (batches.rank + 1) * count // batches.ranks)
             indices = order[begin : begin + count][share]
             if seed is None:
                 yield indices, None
             else:
-                draws = of.pictures.draw(count, generator_for(seed, self.epoch, number))
+                draws = batches.pictures.draw(count, generator_for(seed, self.epoch, number))
                 yield indices, draws[share]
 
 
 class _Maker(Dataset[Batch | DataError]):
-    """Turns requests into batches, in a worker too.
+    """Turns requests into batches, in this process or in a worker.
 
-    A DataError is handed over as a value: raised in a worker it would arrive wrapped in a stack trace.
+    It returns a DataError instead of raising it: from a worker, torch would wrap the message in a stack trace.
     """
 
     def __init__(self, pictures: Pictures) -> None:
@@ -136,11 +141,11 @@ class _Maker(Dataset[Batch | DataError]):
             return error
 
 
-def _leave_signals_to_the_trainer(worker: int) -> None:
-    """A terminal or a scheduler signals all processes at once; the main one saves first, then ends the workers."""
+def _ignore_signals(worker: int) -> None:
+    """A terminal or scheduler signals all processes; the main process must save first and then ends its workers."""
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.SIG_IGN)
 
 
-def _as_it_is(made: Any) -> Any:
-    return made
+def _keep(batch: Any) -> Any:
+    return batch

@@ -1,6 +1,6 @@
-"""CIFAR-10 and CIFAR-100 (A. Krizhevsky, 2009) from the archives their makers publish, or from these unpacked.
+"""CIFAR-10 and CIFAR-100 (A. Krizhevsky, 2009), from the published archives or the folders unpacked from them.
 
-Mean and standard deviation are those of CIFAR-10 for both sets, as in the program of the paper.
+Both are normalised by the mean and standard deviation of CIFAR-10, as in the authors' program.
 """
 
 from dataclasses import dataclass
@@ -26,16 +26,16 @@ SHAPE = (3, 32, 32)
 
 @dataclass(frozen=True)
 class Layout:
-    """Where an archive keeps its pictures, labels and the names of its classes."""
+    """Where an archive keeps its pictures, labels and class names."""
 
     archive: Archive
-    train: tuple[str, ...]
-    test: str
-    meta: str
-    labels: str
-    names: str
-    classes: int
-    held_out: int = 5_000
+    train: tuple[str, ...]  # files
+    test: str  # file
+    meta: str  # file with the class names
+    labels: str  # key in the files of pictures
+    names: str  # key in the file of class names
+    classes: int  # how many
+    held_out: int = 5_000  # training pictures, for validation
 
 
 CIFAR10 = Layout(
@@ -83,39 +83,39 @@ CIFAR100 = Layout(
 )
 
 
-@DATASETS.register("cifar10")
+@DATASETS.register("cifar10", model="resnet20", recipe="cifar")
 def cifar10(
     directory: Path | None = None, *, download: bool = False, padding: Padding = "zero", augment: bool = True
 ) -> Splits:
-    """Read CIFAR-10: 45,000 pictures for training, the last 5,000 of the training files for validation, 10,000 to test.
+    """Read CIFAR-10: 45,000 pictures to train, the last 5,000 of the training files to validate, 10,000 to test.
 
-    `directory` is or holds cifar-10-batches-py or cifar-10-python.tar.gz; None means st3's folder in the user's
-    cache. Augmenting takes a random crop after `padding` by 4 pixels ("zero" or "edge") and mirrors every other.
+    `directory` is, or holds, cifar-10-batches-py or cifar-10-python.tar.gz; None means st3's cache. Augmenting pads a
+    picture by 4 pixels (`padding`: "zero" or "edge"), takes a random crop, and mirrors half of the pictures.
     """
-    return _splits(CIFAR10, directory, download, padding, augment)
+    return _read_splits(CIFAR10, directory, download, padding, augment)
 
 
-@DATASETS.register("cifar100")
+@DATASETS.register("cifar100", model="resnet20", recipe="cifar")
 def cifar100(
     directory: Path | None = None, *, download: bool = False, padding: Padding = "zero", augment: bool = True
 ) -> Splits:
-    """Read CIFAR-100 with its 100 fine classes, otherwise as CIFAR-10.
+    """Read CIFAR-100 with its 100 fine classes; everything else is as for CIFAR-10.
 
-    `directory` is or holds cifar-100-python or cifar-100-python.tar.gz; None means st3's folder in the user's cache.
+    `directory` is, or holds, cifar-100-python or cifar-100-python.tar.gz; None means st3's cache.
     """
-    return _splits(CIFAR100, directory, download, padding, augment)
+    return _read_splits(CIFAR100, directory, download, padding, augment)
 
 
-def _splits(
+def _read_splits(
     layout: Layout, directory: Path | None, download: bool, padding: Padding, augment: bool
 ) -> Splits:
     parts: dict[str, tuple[Tensor, Tensor]] = {}
     classes: tuple[str, ...] = ()
-    for content in layout.archive.contents(directory, download):
+    for content in layout.archive.read(directory, download):
         if content.name == layout.meta:
-            classes = _class_names(content, layout)
+            classes = _read_class_names(content, layout)
         else:
-            parts[content.name] = _pictures(content, layout)
+            parts[content.name] = _read_pictures(content, layout)
 
     def pictures(pixels: Tensor, labels: Tensor) -> InMemory:
         shift = 4 if augment else 0
@@ -133,8 +133,8 @@ def _splits(
     )
 
 
-def _pictures(content: Content, layout: Layout) -> tuple[Tensor, Tensor]:
-    table = _table(content)
+def _read_pictures(content: Content, layout: Layout) -> tuple[Tensor, Tensor]:
+    table = _read_table(content)
     pixels, labels = table.get("data"), table.get(layout.labels)
     if not (
         isinstance(pixels, np.ndarray)
@@ -143,26 +143,28 @@ def _pictures(content: Content, layout: Layout) -> tuple[Tensor, Tensor]:
         and pixels.shape == (len(labels), np.prod(SHAPE))
     ):
         raise DataError(
-            f"{content.place} holds no pictures of 3×32×32 bytes with {layout.labels}; get it again"
+            f"{content.place} does not hold pictures of 3×32×32 bytes with {layout.labels}; download it again"
         )
     if not set(labels) <= set(range(layout.classes)):
-        raise DataError(f"{content.place} has labels beyond its {layout.classes} classes; get it again")
+        raise DataError(f"{content.place} has labels beyond its {layout.classes} classes; download it again")
     return torch.from_numpy(pixels.reshape(-1, *SHAPE)), torch.tensor(labels)
 
 
-def _class_names(content: Content, layout: Layout) -> tuple[str, ...]:
-    names = _table(content).get(layout.names)
+def _read_class_names(content: Content, layout: Layout) -> tuple[str, ...]:
+    names = _read_table(content).get(layout.names)
     if not isinstance(names, list) or len(names) != layout.classes:
         found = len(names) if isinstance(names, list) else "no"
-        raise DataError(f"{content.place} names {found} classes, expected {layout.classes}; get it again")
-    return tuple(_text(name) for name in names)
+        raise DataError(
+            f"{content.place} names {found} classes, expected {layout.classes}; download it again"
+        )
+    return tuple(_decode(name) for name in names)
 
 
-def _table(content: Content) -> dict[str, Any]:
-    """Return the dictionary in the file, its keys as text: they are bytes if Python 2 wrote them."""
+def _read_table(content: Content) -> dict[str, Any]:
+    """Return the dictionary in the file, with keys as text (they are bytes if Python 2 wrote them)."""
     table = load_plain(content.data, content.place)
-    return {_text(key): value for key, value in table.items()} if isinstance(table, dict) else {}
+    return {_decode(key): value for key, value in table.items()} if isinstance(table, dict) else {}
 
 
-def _text(name: Any) -> str:
+def _decode(name: Any) -> str:
     return name.decode("ascii", "replace") if isinstance(name, bytes) else str(name)

@@ -1,4 +1,4 @@
-"""Which part of a photograph a network sees: plain geometry.
+"""Which part of a photograph the network sees: plain geometry.
 
 Boxes are (left, top, right, bottom) in pixels, as Pillow takes them.
 """
@@ -10,16 +10,16 @@ __all__ = ["Box", "central_box", "random_box", "short_side_size"]
 
 Box = tuple[int, int, int, int]
 
-AREA = (0.08, 1.0)  # of the picture
+AREA = (0.08, 1.0)  # smallest and largest, as a share of the picture
 RATIO = (3 / 4, 4 / 3)  # width over height
 TRIES = 10
 
 
 def random_box(width: int, height: int, random: Random) -> Box:
-    """Draw a box of random area and shape ("Inception crop"); if ten do not fit, take the largest central one.
+    """Draw a box of random area and shape ("Inception crop"); if ten do not fit, take the largest central box.
 
-    The area is uniform in AREA, the shape log-uniform in RATIO; only `random.random()` is used, whose numbers are the
-    same in every version of Python.
+    The area is uniform in AREA, the ratio log-uniform in RATIO. Only `random.random()` is used, because it gives the
+    same numbers in every version of Python.
     """
     for _ in range(TRIES):
         area = width * height * (AREA[0] + (AREA[1] - AREA[0]) * random.random())
@@ -34,7 +34,7 @@ def random_box(width: int, height: int, random: Random) -> Box:
 
 
 def largest_box(width: int, height: int) -> Box:
-    """Return the largest central box whose shape is within RATIO."""
+    """Return the largest central box whose ratio of width to height is within RATIO."""
     wide = min(width, round(height * RATIO[1]))
     tall = min(height, round(width / RATIO[0]))
     left, top = (width - wide) // 2, (height - tall) // 2
@@ -42,7 +42,7 @@ def largest_box(width: int, height: int) -> Box:
 
 
 def short_side_size(width: int, height: int, short: int) -> tuple[int, int]:
-    """Return the picture's size when its short side is scaled to `short` and its shape kept.
+    """Return width and height after the short side is scaled to `short`, at the same aspect ratio.
 
     >>> short_side_size(500, 375, 256)
     (341, 256)
@@ -53,7 +53,7 @@ def short_side_size(width: int, height: int, short: int) -> tuple[int, int]:
 
 
 def central_box(width: int, height: int, side: int) -> Box:
-    """Return the central square.
+    """Return the central square of `side` pixels.
 
     >>> central_box(341, 256, 224)
     (58, 16, 282, 240)

@@ -1,4 +1,4 @@
-"""What goes wrong with files of data."""
+"""The error for missing or damaged data."""
 
 __all__ = ["DataError"]
 

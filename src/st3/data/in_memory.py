@@ -1,4 +1,4 @@
-"""Small pictures, all in memory as bytes; a batch is cropped, flipped and normalised as one tensor."""
+"""Small pictures, all held in memory as bytes; a batch is cropped, mirrored and normalised as one tensor."""
 
 import copy
 from typing import Literal
@@ -15,10 +15,11 @@ Padding = Literal["zero", "edge"]
 
 
 class InMemory(Pictures):
-    """Pictures (n, c, h, w) of bytes up to `largest`, shifted by up to `shift` pixels and mirrored if `flip`.
+    """Pictures (n, c, h, w) as bytes from 0 to `largest`.
 
-    `mean` and `std` are per channel, of pixels between 0 and 1. What a shift uncovers is black ("zero") or
-    continues the picture's border ("edge").
+    Augmenting shifts a picture by up to `shift` pixels and, with `flip`, mirrors half of the pictures. The pixels that
+    a shift uncovers are black (`padding` "zero") or repeat the border ("edge"). `mean` and `std` are per channel, for
+    pixels between 0 and 1.
     """
 
     def __init__(
@@ -40,20 +41,20 @@ class InMemory(Pictures):
         self.shift, self.flip, self.padding = shift, flip, padding
         self._mean = largest * torch.tensor(mean).view(-1, 1, 1)
         self._std = largest * torch.tensor(std).view(-1, 1, 1)
-        self._labels = self.labels  # where the pixels are
+        self._labels = self.labels  # on the device of the pixels
 
     def draw(self, count: int, generator: torch.Generator) -> Tensor:
-        """Draw down, right (offsets of the crop in the padded picture) and mirrored (0 or 1)."""
+        """Draw for each picture the offset of its crop (down, right) and whether it is mirrored (0 or 1)."""
         offsets = torch.randint(2 * self.shift + 1, (count, 2), generator=generator)
         mirrored = torch.randint(1 + self.flip, (count, 1), generator=generator)
         return torch.cat([offsets, mirrored], dim=1)
 
     def batch(self, indices: Tensor, draws: Tensor | None) -> tuple[Tensor, Tensor]:
-        indices = _moved(indices, self.device)
-        # index_select copies whole pictures, many times faster than an index in brackets.
+        indices = _move(indices, self.device)
+        # index_select copies whole pictures and is many times faster than indexing with brackets.
         pixels = self.pixels.index_select(0, indices)
         if draws is not None:
-            down, right, mirrored = _moved(draws, self.device).unbind(1)
+            down, right, mirrored = _move(draws, self.device).unbind(1)
             if self.shift:
                 pixels = crop(self._pad(pixels), down, right, pixels.shape[2:])
             if self.flip:
@@ -83,19 +84,19 @@ def crop(pixels: Tensor, down: Tensor, right: Tensor, size: torch.Size) -> Tenso
     rows, columns = size
     plane = torch.arange(count * channels, device=pixels.device).view(count, channels, 1) * (height * width)
     start = (down.view(-1, 1, 1) + torch.arange(rows, device=pixels.device)) * width + right.view(-1, 1, 1)
-    # Every run of `columns` bytes in memory is a row of this view; the windows' rows are picked from it.
+    # The view holds every run of `columns` bytes in memory; those that are rows of a window are selected.
     runs = pixels.flatten().unfold(0, columns, 1) if count else pixels.new_empty(0, columns)
     return runs.index_select(0, (plane + start).flatten()).view(count, channels, rows, columns)
 
 
 def mirror(pixels: Tensor, mirrored: Tensor) -> Tensor:
-    """Flip those pictures (n, c, h, w) left to right whose entry in `mirrored` is 1, not 0."""
+    """Flip each picture (n, c, h, w) whose entry in `mirrored` is 1 left to right."""
     both = torch.cat([pixels, pixels.flip(3)])
     return both.index_select(0, torch.arange(len(pixels), device=pixels.device) + len(pixels) * mirrored)
 
 
-def _moved(numbers: Tensor, device: torch.device) -> Tensor:
-    """Copy without waiting for the device: from pinned memory, where that is a GPU."""
+def _move(numbers: Tensor, device: torch.device) -> Tensor:
+    """Copy to the device; to a GPU from pinned memory, so that nothing waits for it."""
     if device.type != "cuda" or numbers.device.type == "cuda":
         return numbers.to(device)
     return numbers.pin_memory().to(device, non_blocking=True)

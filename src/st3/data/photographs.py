@@ -18,15 +18,14 @@ from .pictures import Pictures
 if TYPE_CHECKING:
     from PIL import Image
 
-__all__ = ["Photographs", "pillow"]
+__all__ = ["Photographs", "import_pillow"]
 
-MEAN = (0.485, 0.456, 0.406)
-STD = (0.229, 0.224, 0.225)
-SEEDS = 2**63 - 1
+MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)  # of ImageNet: red, green, blue between 0 and 1
+MAX_SEED = 2**63 - 1
 
 
-def pillow() -> ModuleType:
-    """Import Pillow, or say how to get it."""
+def import_pillow() -> ModuleType:
+    """Return Pillow's module Image, or say how to install it."""
     try:
         from PIL import Image
     except ImportError:
@@ -37,22 +36,23 @@ def pillow() -> ModuleType:
 class Photographs(Pictures):
     """Picture files of any size, at `paths` under `root`, made into squares of `side` pixels.
 
-    In training that is a random part, mirrored half of the time; in evaluation the centre of the picture, whose
-    short side is scaled to `resize` before.
+    Training sees a random part of a picture, mirrored half of the time. Evaluation sees the centre, after the short
+    side was scaled to `resize`.
     """
 
     def __init__(self, root: Path, paths: list[str], labels: Tensor, *, side: int, resize: int) -> None:
         self.root, self.labels = root, labels
         self.side, self.resize = side, resize
-        # One array: a list of a million texts would be copied by every worker that counts references to them.
+        # One array, because every worker would copy a list of a million strings as it counts references to them.
         self._paths = np.array([os.fsencode(path) for path in paths], dtype=np.bytes_)
 
     def path(self, index: int) -> Path:
+        """Return the file of picture number `index`."""
         return self.root / os.fsdecode(self._paths[index])
 
     def draw(self, count: int, generator: torch.Generator) -> Tensor:
-        """Draw a seed for each picture, from which part and mirroring follow once its size is known."""
-        return torch.randint(SEEDS, (count,), generator=generator)
+        """Draw one seed per picture: it determines the part and the mirroring once the picture's size is known."""
+        return torch.randint(MAX_SEED, (count,), generator=generator)
 
     def batch(self, indices: Tensor, draws: Tensor | None) -> tuple[Tensor, Tensor]:
         pixels = np.empty((len(indices), self.side, self.side, 3), dtype=np.uint8)
@@ -64,28 +64,28 @@ class Photographs(Pictures):
         return pictures.sub_(mean).div_(std), self.labels[indices]
 
     def _read(self, path: Path, seed: int | None) -> "Image.Image":
-        image = pillow()
+        image = import_pillow()
         try:
-            # Warnings are about remarks in the file that do not touch its pixels.
+            # Pillow's warnings are about metadata, not about pixels.
             with warnings.catch_warnings(action="ignore"), image.open(path) as file:
-                return self._cut(image, _rgb(file), seed)
-        except Exception as error:  # a damaged picture fails in as many ways as there are formats
+                return self._crop(image, _to_rgb(file), seed)
+        except Exception as error:  # every format raises different errors for a damaged file
             reason = f"{type(error).__name__}: {error}"
             raise DataError(f"{path} cannot be read as a picture ({reason}); replace or delete it") from None
 
-    def _cut(self, image: Any, picture: "Image.Image", seed: int | None) -> "Image.Image":
+    def _crop(self, image: Any, picture: "Image.Image", seed: int | None) -> "Image.Image":
         side, bilinear = self.side, image.Resampling.BILINEAR
         if seed is None:
             size = short_side_size(*picture.size, self.resize)
             return picture.resize(size, bilinear).crop(central_box(*size, side))
         random = Random(seed)
-        cut = picture.crop(random_box(*picture.size, random)).resize((side, side), bilinear)
-        return cut.transpose(image.Transpose.FLIP_LEFT_RIGHT) if random.random() < 0.5 else cut
+        part = picture.crop(random_box(*picture.size, random)).resize((side, side), bilinear)
+        return part.transpose(image.Transpose.FLIP_LEFT_RIGHT) if random.random() < 0.5 else part
 
 
-def _rgb(picture: "Image.Image") -> "Image.Image":
-    if picture.mode.startswith("I"):  # 16 bits of grey, which Pillow would clip to white
-        picture = pillow().fromarray((np.asarray(picture) // 256).clip(0, 255).astype(np.uint8))
+def _to_rgb(picture: "Image.Image") -> "Image.Image":
+    if picture.mode.startswith("I"):  # 16-bit grey, which Pillow would clip to white
+        picture = import_pillow().fromarray((np.asarray(picture) // 256).clip(0, 255).astype(np.uint8))
     if picture.mode == "P" and "transparency" in picture.info:
         picture = picture.convert("RGBA")
     return picture.convert("RGB")

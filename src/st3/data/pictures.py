@@ -1,4 +1,4 @@
-"""What a data set is: labelled pictures that make whole batches, in three parts."""
+"""What a data set is: labelled pictures in three parts, which make whole batches."""
 
 from abc import ABC, abstractmethod
 from dataclasses import dataclass
@@ -10,9 +10,9 @@ __all__ = ["Pictures", "Splits"]
 
 
 class Pictures(ABC):
-    """Labelled pictures. Whoever wants a batch brings the random numbers, so nothing here remembers anything."""
+    """Labelled pictures. The caller supplies the random numbers of a batch, so pictures have no state."""
 
-    labels: Tensor  # int64, all of them, on the CPU
+    labels: Tensor  # of all pictures: int64, on the CPU
     device = torch.device("cpu")  # where batches are made
 
     def __len__(self) -> int:
@@ -26,17 +26,17 @@ class Pictures(ABC):
     def batch(self, indices: Tensor, draws: Tensor | None) -> tuple[Tensor, Tensor]:
         """Return normalised float32 pictures (n, c, h, w) and their labels.
 
-        A pure function: row i of `draws` says how picture i is augmented, and None gives pictures as for evaluation.
+        A pure function: row i of `draws` says how picture i is augmented; None means no augmentation, for evaluation.
         """
 
     def to(self, device: torch.device | str) -> "Pictures":
-        """Return these pictures held on `device` if they are held in memory, else themselves."""
+        """Return the pictures on `device` if they are held in memory, otherwise the same object."""
         return self
 
 
 @dataclass(frozen=True)
 class Splits:
-    """A data set: pictures to learn from, to choose the best epoch with, and to report on."""
+    """A data set: pictures to train on, to choose the best epoch by, and to report results on."""
 
     name: str
     train: Pictures

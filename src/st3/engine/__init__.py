@@ -1,4 +1,4 @@
-"""Sparse inference on the CPU: a finished sparse network, compiled so that its zeros cost nothing."""
+"""Sparse CPU inference: compile a trained sparse network so that its zeros cost no time."""
 
 from typing import TYPE_CHECKING, Any
 
@@ -9,7 +9,7 @@ __all__ = ["Compiled", "compile"]
 
 
 def __getattr__(name: str) -> Any:
-    """Import what is asked for: `python -m st3.engine.build` must not load what it is about to replace."""
+    """Import lazily: `python -m st3.engine.build` must not load the library that it replaces."""
     if name in __all__:
         from . import compiled
 

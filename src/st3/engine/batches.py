@@ -1,4 +1,4 @@
-"""Large batches in parts that stay in the cache; several threads take different parts."""
+"""Execute large batches in parts that fit the cache; threads work on different parts."""
 
 import math
 import os
@@ -9,17 +9,17 @@ from queue import Empty, SimpleQueue
 from torch import Tensor
 
 from .execution import Execution
-from .memory import fresh
+from .memory import empty_tensor
 from .program import Conv, InTorch, Program, Softmax
 from .tuning import Tuner
 
-LARGEST = 1024 * 1024  # bytes of one value: of two such values, both stay in the second cache
+MAX_VALUE_BYTES = 1024 * 1024  # two values of this size fit the L2 cache
 
 
 class BatchedExecution:
-    """Executes a program for a batch by executing one for a part of it several times.
+    """Executes a program for a batch by executing a program for a part of it several times.
 
-    With as many parts as threads, or more, each thread executes whole parts by itself and never waits for another one
+    If there are at least as many parts as threads, each thread executes whole parts and never waits for another thread
     in the middle of the network.
     """
 
@@ -35,9 +35,7 @@ class BatchedExecution:
 
     def start(self) -> None:
         self.process, others = os.getpid(), len(self.executions) - 1
-        self.workers = (
-            ThreadPoolExecutor(others, "st3") if others else None
-        )  # they sleep while there is nothing
+        self.workers = ThreadPoolExecutor(others, "st3") if others else None
 
     @property
     def execution(self) -> Execution:
@@ -45,8 +43,8 @@ class BatchedExecution:
 
     def run(self, *inputs: Tensor) -> tuple[Tensor, ...]:
         if self.process != os.getpid():
-            self.start()  # after a fork there is no thread but the caller's
-        results = tuple(fresh(self.program.shapes[name]) for name in self.program.outputs)
+            self.start()  # a fork keeps the calling thread only
+        results = tuple(empty_tensor(self.program.shapes[name]) for name in self.program.outputs)
         left: SimpleQueue[int] = SimpleQueue()
         for begin in self.begins:
             left.put(begin)
@@ -65,16 +63,16 @@ class BatchedExecution:
         try:
             work(self.execution)
         finally:
-            wait(others)  # else the next call would compute in the same memory
+            wait(others)  # otherwise they would overwrite the memory of the next call
         for other in others:
             other.result()
         return results
 
 
-def part_of(program: Program) -> Program:
-    """Return the program for the largest part of the batch whose values stay in the cache.
+def batch_part(program: Program) -> Program:
+    """Return the program for the largest part of the batch whose values fit the cache.
 
-    The program itself, where steps may look at several pictures at once.
+    This is the program itself if it fits, or if a step may depend on several images at once.
     """
     sizes = {shape[0] if shape else 0 for shape in program.shapes.values()}
     if len(sizes) != 1 or not any(isinstance(step, Conv) for step in program):
@@ -83,7 +81,9 @@ def part_of(program: Program) -> Program:
         return program
     (batch,) = sizes
     largest = max(4 * math.prod(shape[1:]) for shape in program.shapes.values())
-    fitting = [size for size in range(1, batch + 1) if batch % size == 0 and size * largest <= LARGEST]
+    fitting = [
+        size for size in range(1, batch + 1) if batch % size == 0 and size * largest <= MAX_VALUE_BYTES
+    ]
     part = max(fitting, default=1)
     if part == batch:
         return program

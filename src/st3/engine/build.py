@@ -1,6 +1,6 @@
-"""Compile the C kernels: one object for each instruction set, linked into one library.
+"""Compile the C kernels: one object file per instruction set, linked into one library.
 
-Needs the standard library and a C compiler; the installer loads this file by itself.
+Needs the standard library and a C compiler only: the installer loads this file without the package.
 """
 
 import hashlib
@@ -30,13 +30,13 @@ X86 = {"baseline": (), "avx2": ("-mavx2", "-mfma"), "avx512": AVX512}
 
 
 class BuildError(RuntimeError):
-    """The kernels could not be compiled; the text says why."""
+    """The kernels could not be compiled."""
 
 
 def build(target: Path, extra: tuple[str, ...] = ()) -> Path:
     """Compile the kernels into the folder or file `target` and return the library's path.
 
-    `extra` flags are given to every call of the compiler.
+    `extra` flags are passed to every compiler call.
     """
     library = target / LIBRARY if target.is_dir() else target
     command = compiler()
@@ -57,14 +57,14 @@ def build(target: Path, extra: tuple[str, ...] = ()) -> Path:
         linked = Path(folder) / LIBRARY
         call([*command, "-shared", *extra, "-o", str(linked), *objects, "-lpthread", "-lm"])
         library.parent.mkdir(parents=True, exist_ok=True)
-        beside = library.with_name(f".{library.name}.{os.getpid()}")  # a process may have the old one open
-        shutil.copy(linked, beside)
-        os.replace(beside, library)
+        temporary = library.with_name(f".{library.name}.{os.getpid()}")
+        shutil.copy(linked, temporary)
+        os.replace(temporary, library)  # another process may have the old one open
     return library
 
 
 def fingerprint() -> str:
-    """Return a text that tells these C sources from any others; the library holds that of its own."""
+    """Return a hash of the C sources; the library stores the one it was built from."""
     texts = hashlib.sha256()
     for source in sorted(SOURCES.glob("*.[ch]")):
         texts.update(f"{source.name}\n".encode() + source.read_bytes())
@@ -72,7 +72,7 @@ def fingerprint() -> str:
 
 
 def instruction_sets() -> dict[str, tuple[str, ...]]:
-    """Return the flags of each instruction set to compile for."""
+    """Return the compiler flags of each instruction set to build."""
     return X86 if platform.machine().lower() in ("x86_64", "amd64") else {"baseline": ()}
 
 
@@ -99,7 +99,7 @@ def call(command: list[str]) -> None:
 
 
 def main() -> None:
-    """Build the library in its place inside the package."""
+    """Build the library inside the package."""
     try:
         print(build(Path(__file__).parent))
     except BuildError as error:

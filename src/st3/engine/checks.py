@@ -1,4 +1,4 @@
-"""What may be compiled, and what a compiled model may be called with; everything else is refused in one sentence."""
+"""Check the models that are compiled and the inputs that compiled models are called with."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -7,13 +7,13 @@ import torch
 from torch import Tensor, nn
 from torch.nn.parameter import UninitializedParameter
 
-__all__ = ["arguments", "check_input", "check_model", "describe"]
+__all__ = ["check_input", "check_model", "example_arguments", "shape_text"]
 
 STATISTICS = ("running_mean", "running_var")
 
 
 def check_model(model: nn.Module) -> None:
-    """Raise if the model is training, elsewhere than on the CPU, not float32, or holds NaN or infinity."""
+    """Raise if the model is in training mode, not on the CPU, not float32, or has NaN or infinite weights."""
     if not isinstance(model, nn.Module):
         raise TypeError(f"model must be an nn.Module, got {type(model).__name__}")
     training = [name or type(model).__name__ for name, module in model.named_modules() if module.training]
@@ -24,7 +24,7 @@ def check_model(model: nn.Module) -> None:
     for name, parameter in model.named_parameters():
         _check_parameter(name, parameter)
     for name, buffer in model.named_buffers():
-        _check_place(f"buffer {name!r}", buffer)
+        _check_device(f"buffer {name!r}", buffer)
         if name.split(".")[-1] in STATISTICS:
             _check_finite(f"buffer {name!r}", buffer)
 
@@ -34,14 +34,14 @@ def _check_parameter(name: str, parameter: Tensor) -> None:
     if isinstance(parameter, UninitializedParameter):
         raise ValueError(f"{what} has no shape yet: run the model once before compiling it")
     if hasattr(parameter, "placements"):
-        raise ValueError(f"{what} is spread over processes: gather the model into one before compiling it")
-    _check_place(what, parameter)
+        raise ValueError(f"{what} is sharded over processes: gather the model before compiling it")
+    _check_device(what, parameter)
     if parameter.dtype is not torch.float32:
         raise ValueError(f"{what} is {parameter.dtype}; the engine computes in float32: use model.float()")
     _check_finite(what, parameter)
 
 
-def _check_place(what: str, tensor: Tensor) -> None:
+def _check_device(what: str, tensor: Tensor) -> None:
     if tensor.device.type != "cpu":
         raise ValueError(f"{what} is on {tensor.device}; the engine runs on the CPU: use model.cpu()")
 
@@ -50,11 +50,11 @@ def _check_finite(what: str, tensor: Tensor) -> None:
     finite = torch.isfinite(tensor.detach())
     if not finite.all():
         bad = int((~finite).sum())
-        raise ValueError(f"{what} holds {bad} of {tensor.numel()} numbers that are NaN or infinite")
+        raise ValueError(f"{what} has NaN or infinite values ({bad} of {tensor.numel()})")
 
 
-def arguments(example: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
-    """Return the positional and the keyword arguments that an example stands for."""
+def example_arguments(example: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
+    """Return the positional and keyword arguments of an example input."""
     match example:
         case Tensor():
             return (example,), {}
@@ -69,11 +69,13 @@ def arguments(example: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
 
 
 def check_input(leaves: Sequence[Any], expected: Sequence[Any] | None = None) -> None:
-    """Raise if a tensor cannot be computed with, or differs from the expected one in more than sizes."""
+    """Raise if the engine cannot take a tensor, or if it differs from the expected one in more than its sizes."""
     for number, leaf in enumerate(leaves):
         what = "the input" if len(leaves) == 1 else f"input {number}"
         if expected is not None and isinstance(leaf, Tensor) != isinstance(expected[number], Tensor):
-            raise TypeError(f"{what} is {_kind(leaf)}; the model was compiled for {_kind(expected[number])}")
+            raise TypeError(
+                f"{what} is {_describe(leaf)}; the model was compiled for {_describe(expected[number])}"
+            )
         if not isinstance(leaf, Tensor):
             continue
         if leaf.device.type != "cpu":
@@ -82,31 +84,31 @@ def check_input(leaves: Sequence[Any], expected: Sequence[Any] | None = None) ->
             raise ValueError(f"{what} is {leaf.layout}; the engine takes dense tensors: use x.to_dense()")
         like = expected[number] if expected is not None else None
         if isinstance(like, Tensor):
-            _check_alike(what, leaf, like)
+            _check_same_kind(what, leaf, like)
         elif (leaf.is_floating_point() or leaf.is_complex()) and leaf.dtype is not torch.float32:
             raise ValueError(f"{what} is {leaf.dtype}; the engine computes in float32: use x.float()")
         if leaf.numel() == 0:
-            raise ValueError(f"{what} of shape {describe(leaf)} is empty")
+            raise ValueError(f"{what} of shape {shape_text(leaf)} is empty")
 
 
-def _kind(leaf: Any) -> str:
-    return f"a tensor of {describe(leaf)}" if isinstance(leaf, Tensor) else repr(leaf)
+def _describe(leaf: Any) -> str:
+    return f"a tensor of shape {shape_text(leaf)}" if isinstance(leaf, Tensor) else repr(leaf)
 
 
-def _check_alike(what: str, leaf: Tensor, like: Tensor) -> None:
+def _check_same_kind(what: str, leaf: Tensor, like: Tensor) -> None:
     if leaf.dtype is not like.dtype:
         raise ValueError(f"{what} is {leaf.dtype}; the model was compiled for {like.dtype}")
     if leaf.dim() != like.dim():
         raise ValueError(
-            f"{what} has {leaf.dim()} dimensions, {describe(leaf)}; "
-            f"the model was compiled for {like.dim()}, {describe(like)}"
+            f"{what} has {leaf.dim()} dimensions, {shape_text(leaf)}; "
+            f"the model was compiled for {like.dim()}, {shape_text(like)}"
         )
 
 
-def describe(tensor: Tensor) -> str:
-    """Return a shape as people write it.
+def shape_text(tensor: Tensor) -> str:
+    """Return a tensor's shape as text.
 
-    >>> describe(torch.zeros(1, 3, 8, 8))
+    >>> shape_text(torch.zeros(1, 3, 8, 8))
     '1x3x8x8'
     """
     return "x".join(map(str, tensor.shape)) or "()"

@@ -1,4 +1,4 @@
-"""The same model in several engines, taking turns in one process; their answers are compared as well."""
+"""Time a model in several engines, interleaved in one process, and compare their outputs."""
 
 import gc
 import math
@@ -16,22 +16,21 @@ from torch.utils._pytree import tree_leaves
 
 from .compiled import Compiled
 from .compiled import compile as compile_model
-from .rivals import Answer, in_torch, missing, onnx_runtime, openvino, write_onnx
+from .rivals import Run, missing_packages, onnx_runtime, openvino, torch_engine, write_onnx
 
 __all__ = ["ENGINE", "TORCH", "Comparison", "Timing", "compare"]
 
 ENGINE, TORCH = "st3 engine", "torch"
-AT_MOST = 1e-4  # difference to torch's answer, as a part of its largest number
-LEAST_ROUNDS = 3
-PAUSE = 0.03  # seconds, for the threads of the engine before to fall asleep
-# Seconds of calls after it that do not count: a processor that idled begins slowly, which short calls would meet and
-# long ones not.
+TOLERANCE = 1e-4  # difference from torch's output, relative to its largest value
+MIN_ROUNDS = 3
+PAUSE = 0.03  # seconds in which the threads of the previous engine go to sleep
+# Seconds of untimed calls after the pause: an idle processor starts slowly, which would penalise short calls only.
 WARM_UP = 0.1
 
 
 @dataclass(frozen=True)
 class Timing:
-    """One engine: the time of a call and how far its answer is from torch's."""
+    """One engine: the time of a call and the difference of its output from torch's."""
 
     name: str
     min_ms: float
@@ -41,7 +40,7 @@ class Timing:
 
 @dataclass(frozen=True)
 class Comparison:
-    """All engines, and which could not take part."""
+    """The timings of all engines, and why some are absent."""
 
     timings: tuple[Timing, ...]
     absent: dict[str, str]
@@ -55,12 +54,12 @@ class Comparison:
 
     @property
     def rival(self) -> Timing:
-        """The fastest of the others."""
+        """The fastest of the other engines."""
         return min((t for t in self.timings if t.name != ENGINE), key=lambda timing: timing.min_ms)
 
     @property
     def speed_up(self) -> tuple[float, float]:
-        """How many times faster the engine is than the fastest of the others: by the minima and the medians."""
+        """The time of the fastest other engine divided by the engine's: minima and medians."""
         own, rival = self[ENGINE], self.rival
         return rival.min_ms / own.min_ms, rival.median_ms / own.median_ms
 
@@ -87,9 +86,9 @@ def compare(
     seconds: float = math.inf,
     tune: bool = True,
 ) -> Comparison:
-    """Time the model, in eval mode, in every engine that is installed; raise if the engine's answer is wrong.
+    """Time the model, in eval mode, in every engine that is installed; raise if the engine's output is wrong.
 
-    No round begins later than `seconds` after the first, but there are three at least.
+    No round starts later than `seconds` after the first, but there are at least three.
     """
     before = torch.get_num_threads()
     torch.set_num_threads(threads)
@@ -97,14 +96,14 @@ def compare(
         begin = time.perf_counter()
         compiled = compile_model(model, tuple(inputs), threads=threads, tune=tune)
         took = time.perf_counter() - begin
-        contestants: dict[str, Answer] = {
+        engines: dict[str, Run] = {
             ENGINE: lambda: [leaf for leaf in tree_leaves(compiled(*inputs)) if isinstance(leaf, Tensor)],
-            TORCH: in_torch(model, inputs),
+            TORCH: torch_engine(model, inputs),
         }
-        others, absent = _others(model, inputs, threads)
-        contestants |= others
-        differences = _differences(contestants)
-        taken = _take_turns(contestants, rounds, seconds)
+        others, absent = _other_engines(model, inputs, threads)
+        engines |= others
+        differences = _differences(engines)
+        taken = _take_turns(engines, rounds, seconds)
     finally:
         torch.set_num_threads(before)
     timings = tuple(
@@ -113,70 +112,70 @@ def compare(
     return Comparison(timings, absent, threads, len(taken[ENGINE]), took, compiled)
 
 
-def _others(
+def _other_engines(
     model: nn.Module, inputs: Sequence[Tensor], threads: int
-) -> tuple[dict[str, Answer], dict[str, str]]:
-    """Return the engines that read an ONNX file, and why some do not take part."""
-    found: dict[str, Answer] = {}
+) -> tuple[dict[str, Run], dict[str, str]]:
+    """Return the engines that read ONNX files, and why some are absent."""
+    found: dict[str, Run] = {}
     absent: dict[str, str] = {}
     makers = {"ONNX Runtime": onnx_runtime, "OpenVINO": openvino}
     for name in makers:
-        if lacking := missing(name):
+        if lacking := missing_packages(name):
             absent[name] = f"{lacking[0]} is not installed: pip install 'st3[bench]'"
     with tempfile.TemporaryDirectory(prefix="st3-bench-") as folder:
         if len(absent) == len(makers):
             return found, absent
         try:
             path = write_onnx(model, inputs, Path(folder))
-        except Exception as error:  # whatever an exporter makes of somebody's model
-            said = " ".join(str(error).split())[:160]
-            return found, absent | dict.fromkeys(makers, f"torch.onnx cannot export the model: {said}")
+        except Exception as error:  # an exporter may fail in any way
+            reason = " ".join(str(error).split())[:160]
+            return found, absent | dict.fromkeys(makers, f"torch.onnx cannot export the model: {reason}")
         for name, make in makers.items():
             if name not in absent:
                 found[name] = make(path, inputs, threads)
     return found, absent
 
 
-def _differences(contestants: dict[str, Answer]) -> dict[str, float]:
-    """Return how far each answer is from torch's; raise if the engine's is too far."""
-    wanted = contestants[TORCH]()
+def _differences(engines: dict[str, Run]) -> dict[str, float]:
+    """Return the difference of each output from torch's; raise if the engine's is too large."""
+    wanted = engines[TORCH]()
     scale = max((float(tensor.abs().max()) for tensor in wanted if tensor.numel()), default=0.0) or 1.0
     found = {}
-    for name, answer in contestants.items():
-        pairs = zip(answer(), wanted, strict=True)
+    for name, run in engines.items():
+        pairs = zip(run(), wanted, strict=True)
         found[name] = max(float((got - other).abs().max()) / scale for got, other in pairs)
-    if not found[ENGINE] <= AT_MOST:
+    if not found[ENGINE] <= TOLERANCE:
         raise RuntimeError(
-            f"the engine's answer differs from torch's by {found[ENGINE]:.2g} of its largest number "
-            f"(at most {AT_MOST:g} was expected); please report this with the model"
+            f"the engine's output differs from torch's by {found[ENGINE]:.2g} of its largest value "
+            f"(tolerance {TOLERANCE:g}); please report this with the model"
         )
     return found
 
 
-def time_call(answer: Answer) -> float:
-    """Return the seconds of one call, after a pause and calls that do not count."""
+def time_call(run: Run) -> float:
+    """Return the seconds of one call, after a pause and a warm-up."""
     time.sleep(PAUSE)
     begin = time.perf_counter()
-    answer()
+    run()
     while time.perf_counter() - begin < WARM_UP:
-        answer()
+        run()
     begin = time.perf_counter()
-    answer()
+    run()
     return time.perf_counter() - begin
 
 
-def _take_turns(contestants: dict[str, Answer], rounds: int, limit: float) -> dict[str, list[float]]:
-    """Return the seconds of each in each round: after a pause and calls that warm the processor, one that counts."""
-    seconds: dict[str, list[float]] = {name: [] for name in contestants}
+def _take_turns(engines: dict[str, Run], rounds: int, limit: float) -> dict[str, list[float]]:
+    """Return the seconds of each engine in each round."""
+    seconds: dict[str, list[float]] = {name: [] for name in engines}
     gc.collect()
     gc.disable()
     try:
         first = time.perf_counter()
         for number in range(rounds):
-            if number >= LEAST_ROUNDS and time.perf_counter() - first > limit:
+            if number >= MIN_ROUNDS and time.perf_counter() - first > limit:
                 break
-            for name, answer in contestants.items():
-                seconds[name].append(time_call(answer))
+            for name, run in engines.items():
+                seconds[name].append(time_call(run))
     finally:
         gc.enable()
     return seconds

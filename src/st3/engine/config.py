@@ -1,22 +1,22 @@
-"""One way to compute a step, and how a convolution is cut for it."""
+"""The alternatives for computing a step, and the configuration of a convolution kernel."""
 
 from collections.abc import Callable
 from ctypes import Structure
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from .planned import Binding
+from .operation import Binding
 
 
 @dataclass(frozen=True)
 class Alternative:
-    """One way to compute a step: its name, a guess of its cycles, its structures, and floats of scratch per thread."""
+    """One way to compute a step: its label, estimated cycles, structures, and scratch floats per thread."""
 
     label: str
     cost: float
     make: Callable[[Binding], list[tuple[Structure, int]]]
     scratch: int
-    then: str = ""  # the kernel of the second step, where two are one
+    second_kernel: str = ""  # of the second step, if this computes two
 
     @property
     def kernel(self) -> str:
@@ -24,10 +24,10 @@ class Alternative:
 
 
 class Config(NamedTuple):
-    """How a convolution is computed: the plane's cut, input channels in a block, outputs in a group, which kernel."""
+    """How a convolution is computed: tiles per plane, input channels per block, outputs per group, kernel."""
 
-    down: int
-    across: int
+    down: int  # tiles from top to bottom
+    across: int  # tiles from left to right
     channels_per_block: int
     outputs_per_group: int
     kernel: str = "sparse"  # or "dense", "lanewise", "depthwise"

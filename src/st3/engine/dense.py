@@ -1,4 +1,4 @@
-"""A program in torch with dense, prepacked weights: for networks that are better off dense."""
+"""Execute a program in torch with dense prepacked weights, for networks with few zeros."""
 
 from collections.abc import Callable
 from typing import Any
@@ -9,15 +9,17 @@ from torch import Tensor
 from .program import Conv, Program
 from .reference import activate, evaluate, tensor
 
-PICTURES = torch.channels_last
+LAYOUT = torch.channels_last
 
 
 class DenseExecution:
-    """Executes a program dense: convolutions in oneDNN, in the layout it likes best."""
+    """Executes a program dense, with convolutions in oneDNN in its preferred layout."""
 
     def __init__(self, program: Program, threads: int = 1) -> None:
         self.program, self.threads = program, threads
-        self.calls = {step.target: packed(step, program) for step in program if isinstance(step, Conv)}
+        self.calls = {
+            step.target: pack_convolution(step, program) for step in program if isinstance(step, Conv)
+        }
 
     def run(self, *inputs: Tensor) -> tuple[Tensor, ...]:
         before = torch.get_num_threads()
@@ -40,16 +42,16 @@ class DenseExecution:
         return tuple(result.clone() if result.data_ptr() in given else result for result in results)
 
 
-def packed(step: Conv, program: Program) -> Callable[..., Tensor]:
-    """Return a convolution with its weight packed for oneDNN; a plain one where torch has no oneDNN."""
-    weight = torch.from_numpy(step.weight).contiguous(memory_format=PICTURES)
+def pack_convolution(step: Conv, program: Program) -> Callable[..., Tensor]:
+    """Return a convolution with its weight packed for oneDNN, or a plain one if torch has no oneDNN."""
+    weight = torch.from_numpy(step.weight).contiguous(memory_format=LAYOUT)
     bias = tensor(step.bias)
     where = (list(step.padding), list(step.stride), list(step.dilation), step.groups)
     clamp = "relu" if step.activation and step.activation.name == "relu" else "none"
     rest = None if clamp == "relu" else step.activation
 
     def plain(x: Tensor, *residual: Tensor) -> Tensor:
-        x = x.contiguous(memory_format=PICTURES)
+        x = x.contiguous(memory_format=LAYOUT)
         y = torch.nn.functional.conv2d(x, weight, bias, step.stride, step.padding, step.dilation, step.groups)
         return activate(sum(residual, y), step.activation)
 
@@ -63,9 +65,9 @@ def packed(step: Conv, program: Program) -> Callable[..., Tensor]:
     stored = operations._reorder_convolution_weight(weight, *where, size)
 
     def call(x: Tensor, *residual: Tensor) -> Tensor:
-        x = x.contiguous(memory_format=PICTURES)
+        x = x.contiguous(memory_format=LAYOUT)
         if residual:
-            other = residual[0].contiguous(memory_format=PICTURES)
+            other = residual[0].contiguous(memory_format=LAYOUT)
             ends: tuple[Any, ...] = ("add", None, clamp if clamp == "relu" else None, [], None)
             result = operations._convolution_pointwise.binary(x, other, stored, bias, *where, *ends)
         else:

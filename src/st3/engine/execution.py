@@ -1,4 +1,4 @@
-"""A program as kernels: chosen, weights packed, memory laid out, run in as few calls as possible."""
+"""Execute a program with compiled kernels: choose them, pack weights, allocate memory, run."""
 
 import ctypes
 
@@ -9,20 +9,20 @@ from torch import Tensor
 from . import native, plan
 from .config import Alternative
 from .lowering import lower
-from .memory import Arena, Buffer, fresh, no_address
-from .planned import Binding, Operation
+from .memory import Arena, Buffer, empty_tensor, refuse_no_storage
+from .operation import Binding, Operation
 from .planner import Planner
 from .program import Program
 from .tuning import Tuner
-from .values import Plain
+from .values import PlainArray
 
-# How alternatives are measured: those within so many times the shortest time so far, so many times each.
+# How alternatives are measured: (within this factor of the shortest time so far, this many runs each).
 ROUNDS = ((float("inf"), 2), (1.3, 3), (1.1, 6))
-OTHER_DATA = 1 << 20  # floats: more than the second cache holds
+FLUSH_FLOATS = 1 << 20  # more than the L2 cache holds
 
 
 class Execution:
-    """Executes a program with the compiled kernels; steps they do not know, in torch."""
+    """Executes a program with the compiled kernels; steps without a kernel run in torch."""
 
     def __init__(
         self, program: Program, threads: int = 1, tuner: Tuner | None = None, isa: str | None = None
@@ -32,24 +32,23 @@ class Execution:
         planner = Planner(program, self.kernels, threads)
         for step in program:
             lower(step, planner)
-        self.outputs: list[Plain] = []
+        self.outputs: list[PlainArray] = []
         for number, name in enumerate(program.outputs):
             value = planner.values[name]
             if value.plain is None:
-                slot = Plain(None, len(program.inputs) + number)
+                slot = PlainArray(None, len(program.inputs) + number)
                 planner.unpack(name, slot)
                 self.outputs.append(slot)
             else:
                 if value.plain.buffer:
-                    value.plain.buffer.used_at(len(planner.operations))
+                    value.plain.buffer.mark_used(len(planner.operations))
                 self.outputs.append(value.plain)
         self.operations = planner.operations
         self.arena = Arena(self.kernels, planner.buffers)
         self.store = native.Store(self.kernels)
         self.slots = (ctypes.c_void_p * (len(program.inputs) + len(program.outputs)))()
         self.measured: dict[str, dict[str, float]] = {}
-        self.picked: dict[str, str] = {}
-        self.kept: list[object] = []
+        self.held: list[object] = []
         self.alternatives = {
             number: operation.tune.alternatives()
             for number, operation in enumerate(self.operations)
@@ -60,10 +59,10 @@ class Execution:
         self.structures: list[list[plan.Step] | None] = [
             self.bind(number, operation) for number, operation in enumerate(self.operations)
         ]
-        self.segments = self.cut()
+        self.segments = self.build_segments()
 
     def hold(self, structure: ctypes.Structure) -> int:
-        self.kept.append(structure)
+        self.held.append(structure)
         return ctypes.addressof(structure)
 
     def address(self, buffer: Buffer | None) -> int:
@@ -78,8 +77,7 @@ class Execution:
             return None
         if operation.tune is not None:
             chosen = self.choose(operation, self.alternatives[number])
-            operation.kernel, operation.then = chosen.kernel, chosen.then
-            self.picked[operation.name] = chosen.label
+            operation.kernel, operation.second_kernel = chosen.kernel, chosen.second_kernel
             return self.steps(chosen.make(binding))
         assert operation.make is not None
         return self.steps([operation.make(binding)])
@@ -88,7 +86,7 @@ class Execution:
         return [plan.Step(plan.KINDS[type(each)], tasks, self.hold(each)) for each, tasks in made]
 
     def choose(self, operation: Operation, alternatives: list[Alternative]) -> Alternative:
-        """Take the best guess, or what a tuner finds best."""
+        """Return the fastest alternative by the tuner's measurements, or by estimates without a tuner."""
         if self.tuner is None:
             return min(alternatives, key=lambda each: each.cost)
         key = f"{operation.tune.signature} t{self.threads} {self.kernels.name}"
@@ -97,28 +95,28 @@ class Execution:
         return chosen
 
     def time(self, candidates: list[Alternative]) -> list[float]:
-        """Return the shortest time of each, in milliseconds, measured in turns: a change of the clock meets all.
+        """Return the shortest time of each in milliseconds; runs are interleaved, so that clock changes affect all.
 
-        Before each run the cache is filled with something else: in the network, too, other layers have run since.
+        The cache is flushed before each run, as other layers do in the network.
         """
-        kept, self.kept = self.kept, []
+        held, self.held = self.held, []
         store = native.Store(self.kernels)
         binding = Binding(self.address, store.keep, self.hold)
         made = [self.steps(each.make(binding)) for each in candidates]
         arrays = [(plan.Step * len(steps))(*steps) for steps in made]
         times = [float("inf")] * len(made)
-        other = np.zeros(OTHER_DATA, np.float32)
+        other = np.zeros(FLUSH_FLOATS, np.float32)
         for near, runs in ROUNDS:
             promising = [number for number, time in enumerate(times) if time <= near * min(times)]
             for number in promising * runs:
                 other += 1
                 steps = arrays[number]
                 times[number] = min(times[number], self.pool.time(steps, len(steps), self.slots, 1))
-        self.kept = kept
+        self.held = held
         return times
 
-    def cut(self) -> list[tuple[object, int] | Operation]:
-        """Join neighbouring kernels into arrays that one call executes."""
+    def build_segments(self) -> list[tuple[object, int] | Operation]:
+        """Group consecutive kernels into arrays that one call executes."""
         segments: list[tuple[object, int] | Operation] = []
         run: list[plan.Step] = []
 
@@ -137,16 +135,16 @@ class Execution:
         return segments
 
     def run(self, *inputs: Tensor) -> tuple[Tensor, ...]:
-        """Return the program's outputs for float32 tensors in the usual order."""
+        """Return the program's outputs for float32 tensors."""
         inputs = tuple(each.contiguous() for each in inputs)
         for slot, tensor in enumerate(inputs):
-            self.slots[slot] = tensor.data_ptr() or no_address(tensor)
+            self.slots[slot] = tensor.data_ptr() or refuse_no_storage(tensor)
         results: list[Tensor | None] = []
         for number, (name, plain) in enumerate(zip(self.program.outputs, self.outputs, strict=True)):
             slot = len(inputs) + number
             if plain.slot == slot:
-                result = fresh(self.program.shapes[name])
-                self.slots[slot] = result.data_ptr() or no_address(result)
+                result = empty_tensor(self.program.shapes[name])
+                self.slots[slot] = result.data_ptr() or refuse_no_storage(result)
                 results.append(result)
             else:
                 results.append(None)
@@ -160,7 +158,7 @@ class Execution:
             for name, plain, result in zip(self.program.outputs, self.outputs, results, strict=True)
         )
 
-    def tensor(self, plain: Plain, shape: tuple[int, ...], inputs: tuple[Tensor, ...]) -> Tensor:
+    def tensor(self, plain: PlainArray, shape: tuple[int, ...], inputs: tuple[Tensor, ...]) -> Tensor:
         if plain.buffer is None:
             return inputs[plain.slot].view(shape)
         return self.arena.view(plain.buffer, shape)

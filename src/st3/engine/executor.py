@@ -1,4 +1,4 @@
-"""Who runs a program: the compiled library, or torch where there is none."""
+"""Choose what runs a program: the compiled library, or torch if there is none."""
 
 import warnings
 from collections.abc import Sequence
@@ -12,11 +12,11 @@ from .program import Program
 from .reference import interpret
 from .runtime import Choice, Runtime
 
-__all__ = ["Executor", "NoKernelsWarning", "executor"]
+__all__ = ["Executor", "NoKernelsWarning", "make_executor"]
 
 
 class NoKernelsWarning(UserWarning):
-    """The engine runs without its compiled kernels: right, but not faster than torch."""
+    """The engine runs without its compiled kernels: correct, but no faster than torch."""
 
 
 class Executor(Protocol):
@@ -30,10 +30,10 @@ class Executor(Protocol):
         """Return the program's outputs; they belong to the caller."""
 
     def choices(self) -> Sequence[Choice]:
-        """Return what was chosen for every step, and what was measured."""
+        """Return the kernel chosen for every step, and the times measured."""
 
 
-class InPlainTorch:
+class TorchExecutor:
     """Runs a program step by step in torch."""
 
     def __init__(self, program: Program) -> None:
@@ -46,13 +46,13 @@ class InPlainTorch:
         return [Choice(step.name, type(step).__name__, "torch") for step in self.program]
 
 
-def executor(program: Program, threads: int, tune: bool) -> Executor:
-    """Return the fastest executor that this installation has."""
+def make_executor(program: Program, threads: int, tune: bool) -> Executor:
+    """Return a runtime with compiled kernels; without them, warn and return a torch executor."""
     try:
         native.kernels()
-    except (native.NativeError, OSError) as error:  # none, or one that this system cannot load
+    except (native.NativeError, OSError) as error:  # no library, or one that this system cannot load
         _warn_once(str(error))
-        return InPlainTorch(program)
+        return TorchExecutor(program)
     return Runtime(program, threads=threads, tune=tune)
 
 
@@ -61,5 +61,5 @@ def _warn_once(reason: str) -> None:
     warnings.warn(
         f"st3.engine runs in plain torch, which gains nothing from zeros: {reason}",
         NoKernelsWarning,
-        stacklevel=6,  # who called compile
+        stacklevel=6,  # the caller of compile
     )

@@ -1,9 +1,9 @@
-"""How a picture lies in memory: each lane of a vector owns a patch of it.
+"""The memory layout of images: each lane of a vector owns a patch of an image.
 
-A vector has `lanes` numbers. A grid deals them out: so many pictures, rows of patches and columns of patches. Vector
+A vector has `lanes` floats. A grid distributes the lanes over images, rows of patches and columns of patches. Vector
 (y, x) of a plane holds pixel (y, x) of every lane's patch. A neighbouring pixel is then a neighbouring vector for all
-lanes at once, so that every load of a convolution is aligned, strides included. Pixels just outside a patch belong to
-other lanes; copies of them lie around the plane, in its border.
+lanes at once, so that every load of a convolution is aligned, even with a stride. Pixels just outside a patch belong to
+other lanes; the border around the plane holds copies of them.
 """
 
 from dataclasses import dataclass, replace
@@ -17,7 +17,7 @@ Ints: TypeAlias = npt.NDArray[np.int32]
 
 
 class Grid(NamedTuple):
-    """How many pictures, rows and columns of patches the lanes are dealt out to."""
+    """The images, rows of patches and columns of patches that share the lanes."""
 
     images: int
     rows: int
@@ -25,17 +25,17 @@ class Grid(NamedTuple):
 
 
 class Border(NamedTuple):
-    """How many vectors lie around the patch."""
+    """The number of vectors on each side of a patch."""
 
     top: int = 0
     left: int = 0
     bottom: int = 0
     right: int = 0
 
-    def joined(self, other: "Border") -> "Border":
+    def union(self, other: "Border") -> "Border":
         return Border(*map(max, self, other))
 
-    def holds(self, other: "Border") -> bool:
+    def contains(self, other: "Border") -> bool:
         return all(mine >= theirs for mine, theirs in zip(self, other, strict=True))
 
 
@@ -81,7 +81,7 @@ def divisors(number: int) -> list[int]:
 
 @dataclass(frozen=True)
 class Field:
-    """Values of shape (images, channels, height, width) in a geometry, with a border around each plane."""
+    """The layout of a value of shape (images, channels, height, width): a geometry and a border around each plane."""
 
     images: int
     channels: int
@@ -103,18 +103,18 @@ class Field:
 
     @property
     def plane(self) -> int:
-        """Floats from one channel to the next: an odd number of vectors, so that planes share no cache set."""
+        """Floats from one channel to the next: an odd number of vectors, so that planes map to different cache sets."""
         vectors = (self.border.top + self.geometry.height + self.border.bottom) * self.pitch // self.lanes
         return (vectors | 1 if vectors > 8 else vectors) * self.lanes
 
     @property
     def origin(self) -> int:
-        """Floats from the start of a plane to vector (0, 0) of the patches."""
+        """Floats from the start of a plane to vector (0, 0)."""
         return self.border.top * self.pitch + self.border.left * self.lanes
 
     @property
     def groups(self) -> int:
-        """How many times `grid.images` pictures there are."""
+        """The number of groups of `grid.images` images."""
         return self.images // self.geometry.grid.images
 
     @property
@@ -127,11 +127,11 @@ class Field:
 
     @property
     def is_flat(self) -> bool:
-        """Whether the patch's rows follow one another without a gap."""
+        """Whether the rows of a plane follow one another without a gap."""
         return self.border.left == 0 and self.border.right == 0
 
     def pixels(self, border: Border = NO_BORDER) -> tuple[Ints, Ints, Ints]:
-        """Return picture, row and column, each (height, width, lanes) of a patch with a border."""
+        """Return the image, row and column of every element of a plane with a border; each (height, width, lanes)."""
         grid, high, wide = self.geometry.grid, self.geometry.height, self.geometry.width
         lane = np.arange(self.lanes, dtype=np.int32)
         y = np.arange(-border.top, high + border.bottom, dtype=np.int32)
@@ -143,18 +143,18 @@ class Field:
         return image, rows, columns
 
     def inside(self, border: Border = NO_BORDER) -> npt.NDArray[np.bool_]:
-        """Return which pixels of the patches lie in the picture."""
+        """Return which elements of a plane are pixels inside the image."""
         _, rows, columns = self.pixels(border)
         return (rows >= 0) & (rows < self.height) & (columns >= 0) & (columns < self.width)
 
     @cached_property
     def mask(self) -> Ints | None:
-        """All bits set where a pixel is inside the picture; None if all are."""
+        """All bits set where a pixel is inside the image; None if all are."""
         inside = self.inside()
         return None if inside.all() else -inside.astype(np.int32)
 
     def positions(self, rows: Ints, columns: Ints, image: Ints | int = 0) -> Ints:
-        """Return where, from the start of a plane, pixels of the picture lie (their owner's place, no border)."""
+        """Return the offsets of pixels from the start of a plane, in the patches of the lanes that own them."""
         grid, high, wide = self.geometry.grid, self.geometry.height, self.geometry.width
         lane = (image * grid.rows + rows // high) * grid.columns + columns // wide
         at = self.origin + rows % high * self.pitch + columns % wide * self.lanes + lane
@@ -162,7 +162,7 @@ class Field:
 
 
 def border_copies(field: Field) -> tuple[Ints, Ints]:
-    """Return the border as (to, from, shuffle), sorted by shuffle; and the shuffles as lane indices with masks."""
+    """Return the border as (to, from, shuffle) sorted by shuffle, and the shuffles as lane indices and masks."""
     border, grid = field.border, field.geometry.grid
     high, wide, lanes = field.geometry.height, field.geometry.width, field.lanes
     lane = np.arange(lanes)
@@ -172,7 +172,7 @@ def border_copies(field: Field) -> tuple[Ints, Ints]:
         for x in range(-border.left, wide + border.right):
             if 0 <= y < high and 0 <= x < wide:
                 continue
-            down, right = y // high, x // wide  # whose pixel it is: so many lanes away
+            down, right = y // high, x // wide  # the owner of the pixel, in patches from here
             rows, columns = lane // grid.columns % grid.rows + down, lane % grid.columns + right
             exists = (rows >= 0) & (rows < grid.rows) & (columns >= 0) & (columns < grid.columns)
             source = np.where(exists, lane + down * grid.columns + right, 0)
@@ -187,7 +187,7 @@ def border_copies(field: Field) -> tuple[Ints, Ints]:
 
 
 class Strides(NamedTuple):
-    """Where the numbers of a plain array lie, in floats."""
+    """The strides of a plain array, in floats."""
 
     image: int
     channel: int
@@ -196,9 +196,9 @@ class Strides(NamedTuple):
 
 
 def gather_index(target: Field, source: Field | Strides, step: tuple[int, int] = (1, 1)) -> Ints:
-    """Return, for each vector of one target plane with its border, where its lanes lie in the source's plane.
+    """Return, for each vector of a target plane with its border, the offsets of its lanes in the source's plane.
 
-    -1 where there is nothing. `step` takes every so many-th row and column of the source.
+    -1 outside the image. `step` is the stride in rows and columns of the source.
     """
     image, rows, columns = target.pixels(target.border)
     inside = target.inside(target.border)
@@ -211,14 +211,14 @@ def gather_index(target: Field, source: Field | Strides, step: tuple[int, int] =
 
 
 def squares_of(index: Ints) -> npt.NDArray[np.uint8]:
-    """Return which vectors begin a square: as many vectors as lanes, each of whose lanes is a run of the source.
+    """Return which vectors start a square: as many vectors as lanes, where each lane reads consecutive floats.
 
     Squares do not overlap, and the last vector is in none.
     """
     vectors, lanes = index.shape
     goes_on = (np.diff(index, axis=0) == np.where(index[:-1] < 0, 0, 1)).all(axis=1)
     found = np.zeros(vectors, np.uint8)
-    run = 1  # vectors up to the last one looked at, that no square has yet
+    run = 1  # consecutive vectors up to the current one that are in no square yet
     for last in range(1, vectors - 1):
         run = run + 1 if goes_on[last - 1] or run == 0 else 1
         if run == lanes:
@@ -228,7 +228,7 @@ def squares_of(index: Ints) -> npt.NDArray[np.uint8]:
 
 
 def scatter_index(source: Field) -> Ints:
-    """Return where the pixels of each picture of one group lie in the source's plane, padded to whole vectors."""
+    """Return the offsets of all pixels of each image of a group in the source's plane, padded to whole vectors."""
     rows, columns = np.divmod(np.arange(source.height * source.width, dtype=np.int32), np.int32(source.width))
     missing = -len(rows) % source.lanes
     at = [source.positions(rows, columns, image) for image in range(source.geometry.grid.images)]

@@ -1,4 +1,4 @@
-"""A fresh network made sparse in one cut: for measuring speed, where accuracy does not matter."""
+"""Make an untrained network sparse in one step, for benchmarks where accuracy does not matter."""
 
 import torch
 from torch import nn
@@ -12,7 +12,7 @@ __all__ = ["is_depthwise", "mask"]
 
 
 def is_depthwise(name: str, module: nn.Module) -> bool:
-    """Say of a layer whether it convolves every channel by itself; a pattern for `keep_dense`."""
+    """Whether a layer is a depthwise convolution; a pattern for `exclude`."""
     return isinstance(module, nn.Conv2d) and module.groups == module.in_channels > 1
 
 
@@ -21,24 +21,23 @@ def mask(
     sparsity: float,
     allocation: str | Allocation = "uniform",
     *,
-    keep_dense: Patterns = (),
+    exclude: Patterns = (),
 ) -> nn.Module:
-    """Zero the smallest weights, shared among the layers as the allocation says; return the model.
+    """Zero the smallest weights, allocated to the layers by the allocation, and return the model.
 
-    What is left of a layer is scaled to the layer's former sum of squares, so that the numbers inside the network keep
-    their size: a product of fifty layers would vanish otherwise.
+    Each layer's remaining weights are scaled to keep its norm, so that activations do not vanish over many layers.
 
     >>> layer = mask(nn.Linear(100, 10, bias=False), 0.9)
     >>> int((layer.weight == 0).sum())
     900
     """
     share = ALLOCATIONS[allocation]() if isinstance(allocation, str) else allocation
-    layers = find_layers(model, keep_dense=keep_dense, trained_only=False)
+    layers = find_layers(model, exclude=exclude, trained_only=False)
     if not 0 <= sparsity < 1:
         raise ValueError(f"sparsity must be at least 0 and below 1, got {sparsity:g}")
     pool = Pool([*layers], [layer.parameter.detach() for layer in layers])
     with torch.no_grad():
-        for layer, cut in zip(layers, share(pool, quota(pool.weights, sparsity)), strict=True):
+        for layer, cut in zip(layers, share.cut(pool, quota(pool.numel, sparsity)), strict=True):
             if cut is None:
                 continue
             before = layer.parameter.norm()

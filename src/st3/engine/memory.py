@@ -1,4 +1,4 @@
-"""Where values live: buffers of the arena, shared by values that are never needed at the same time."""
+"""The arena: one block of memory whose buffers overlap where their values are never needed at the same time."""
 
 import ctypes
 import math
@@ -13,19 +13,19 @@ from torch import Tensor
 from .native import Kernels, Memory
 
 ALIGNMENT = 16  # floats: a cache line
-SLACK = 64  # floats behind the last buffer
+SLACK = 64  # floats after the last buffer
 
 
 @dataclass(eq=False)
 class Buffer:
-    """Some floats of the arena, needed from one step to another."""
+    """A range of floats in the arena, needed from operation `first` to operation `last`."""
 
     size: int
     first: int = -1
     last: int = -1
     offset: int = -1
 
-    def used_at(self, step: int) -> None:
+    def mark_used(self, step: int) -> None:
         self.first = step if self.first < 0 else min(self.first, step)
         self.last = max(self.last, step)
 
@@ -34,10 +34,10 @@ class Arena:
     """One block of memory for all buffers."""
 
     def __init__(self, kernels: Kernels, buffers: Iterable[Buffer]) -> None:
-        self.floats = place(list(buffers)) + SLACK
+        self.floats = assign_offsets(list(buffers)) + SLACK
         self.block = Memory(kernels, 4 * self.floats)
         whole = (ctypes.c_float * self.floats).from_address(self.block.address)
-        with torch.inference_mode(False):  # a model compiled in that mode may be called outside of it
+        with torch.inference_mode(False):  # a model compiled in inference mode may be called outside it
             self.memory = torch.from_numpy(np.ctypeslib.as_array(whole))
 
     def address(self, buffer: Buffer) -> int:
@@ -47,26 +47,26 @@ class Arena:
         return self.memory[buffer.offset : buffer.offset + math.prod(shape)].view(shape)
 
 
-def fresh(shape: tuple[int, ...]) -> Tensor:
-    """Return a tensor for a kernel to read or write: what it is must not depend on torch's default type and device."""
+def empty_tensor(shape: tuple[int, ...]) -> Tensor:
+    """Return an uninitialised float32 CPU tensor, whatever torch's default dtype and device are."""
     return torch.empty(shape, dtype=torch.float32, device="cpu")
 
 
-def no_address(tensor: Tensor) -> NoReturn:
-    """Refuse a tensor whose `data_ptr()` is 0: kernels would read and write there."""
+def refuse_no_storage(tensor: Tensor) -> NoReturn:
+    """Raise for a tensor whose `data_ptr()` is 0: kernels would read and write at that address."""
     raise ValueError(
-        f"a tensor of shape {tuple(tensor.shape)} has no numbers in memory (it was freed, or stands in for one "
-        "while torch traces): a compiled model computes with real ones"
+        f"a tensor of shape {tuple(tensor.shape)} has no data in memory (it was freed, or it is a fake tensor of "
+        "torch's tracer): call a compiled model with real tensors"
     )
 
 
-def place(buffers: list[Buffer]) -> int:
-    """Give every buffer an offset, large ones first, each at the lowest free place; return the size needed."""
+def assign_offsets(buffers: list[Buffer]) -> int:
+    """Give every buffer the lowest free offset, largest buffers first; return the floats needed."""
     placed: list[Buffer] = []
     for buffer in sorted(buffers, key=lambda each: -each.size):
-        rivals = [other for other in placed if other.first <= buffer.last and buffer.first <= other.last]
+        overlapping = [other for other in placed if other.first <= buffer.last and buffer.first <= other.last]
         offset = 0
-        for other in sorted(rivals, key=lambda each: each.offset):
+        for other in sorted(overlapping, key=lambda each: each.offset):
             if offset + buffer.size <= other.offset:
                 break
             offset = max(offset, -(-(other.offset + other.size) // ALIGNMENT) * ALIGNMENT)

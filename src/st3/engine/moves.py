@@ -1,13 +1,13 @@
-"""Operations that move a value from one layout to another."""
+"""Operations that copy a value from one layout to another."""
 
 from ctypes import Structure
 from dataclasses import dataclass
 
 from . import plan
 from .layout import Ints, Strides, border_copies, gather_index, scatter_index, squares_of
-from .planned import Binding, Operation
+from .operation import Binding, Operation
 from .program import Shape
-from .values import Laid, Plain
+from .values import FieldArray, PlainArray
 
 __all__ = ["Moves"]
 
@@ -16,37 +16,52 @@ PLANES_PER_TASK = 8
 
 @dataclass(frozen=True)
 class Moves:
-    """Makes them for vectors of so many lanes; `name` is what a report calls the operation."""
+    """Makes moves for vectors of `lanes` floats; `name` is the operation's name in the report."""
 
     lanes: int
     threads: int
 
     def pack(
-        self, name: str, source: Plain, shape: Shape, target: Laid, every: tuple[int, int], fill: float
+        self,
+        name: str,
+        source: PlainArray,
+        shape: Shape,
+        target: FieldArray,
+        subsample: tuple[int, int],
+        fill: float,
     ) -> Operation:
-        """From the usual order to a field; pixels outside the picture become `fill`."""
+        """Copy a plain array to a field; pixels outside the image become `fill`."""
         _, channels, height, width = shape
         strides = Strides(channels * height * width, height * width, width, 1)
-        index = gather_index(target.field, strides, every)
+        index = gather_index(target.field, strides, subsample)
         in_lanes = target.field.geometry.grid.images
         return self._gather(name, source, target, index, fill, in_lanes * strides.image, strides.channel)
 
-    def relay(self, name: str, source: Laid, target: Laid, every: tuple[int, int], fill: float) -> Operation:
-        """From one field to another; pixels outside the picture become `fill`."""
+    def repack(
+        self, name: str, source: FieldArray, target: FieldArray, subsample: tuple[int, int], fill: float
+    ) -> Operation:
+        """Copy a field to another one; pixels outside the image become `fill`."""
         begin, end = source.field, target.field
-        # The best geometry deals out as many pictures as it can, so all fields of a value deal out the same number.
+        # The best geometry puts as many images in the lanes as it can, so all fields of a value have the same number.
         assert begin.geometry.grid.images == end.geometry.grid.images
-        index = gather_index(end, begin, every)
-        return self._gather(name, Plain(source.buffer), target, index, fill, begin.image, begin.plane)
+        index = gather_index(end, begin, subsample)
+        return self._gather(name, PlainArray(source.buffer), target, index, fill, begin.image, begin.plane)
 
     def _gather(
-        self, name: str, source: Plain, laid: Laid, index: Ints, fill: float, in_image: int, in_plane: int
+        self,
+        name: str,
+        source: PlainArray,
+        array: FieldArray,
+        index: Ints,
+        fill: float,
+        in_image: int,
+        in_plane: int,
     ) -> Operation:
-        target = laid.field
+        target = array.field
         return self._move(
             name,
             source,
-            Plain(laid.buffer),
+            PlainArray(array.buffer),
             index,
             images=target.groups,
             planes=target.channels,
@@ -58,15 +73,15 @@ class Moves:
             last_lanes=self.lanes,
         )
 
-    def unpack(self, name: str, source: Laid, target: Plain) -> Operation:
-        """From a field to the usual order; the pictures of a group one after the other."""
+    def unpack(self, name: str, source: FieldArray, target: PlainArray) -> Operation:
+        """Copy a field to a plain array, one image of a group after another."""
         begin = source.field
         pixels = begin.height * begin.width
         in_lanes = begin.geometry.grid.images
         index = scatter_index(begin)
         return self._move(
             name,
-            Plain(source.buffer),
+            PlainArray(source.buffer),
             target,
             index,
             images=begin.groups,
@@ -84,8 +99,8 @@ class Moves:
     def _move(
         self,
         name: str,
-        source: Plain,
-        target: Plain,
+        source: PlainArray,
+        target: PlainArray,
         index: Ints,
         *,
         images: int,
@@ -116,19 +131,21 @@ class Moves:
 
         return Operation(name, "move", source.buffers, target.buffers, make)
 
-    def to_rows(self, name: str, source: Laid, target: Plain) -> Operation:
-        """From a field whose pixels are the rows of a matrix to the usual order."""
-        return self._turn(name, Plain(source.buffer), target, source, to_rows=True)
+    def to_rows(self, name: str, source: FieldArray, target: PlainArray) -> Operation:
+        """Copy a field whose pixels are matrix rows to a plain array."""
+        return self._transpose(name, PlainArray(source.buffer), target, source, to_rows=True)
 
-    def from_rows(self, name: str, source: Plain, target: Laid) -> Operation:
-        """From the usual order to a field whose pixels are the rows of a matrix."""
-        return self._turn(name, source, Plain(target.buffer), target, to_rows=False)
+    def from_rows(self, name: str, source: PlainArray, target: FieldArray) -> Operation:
+        """Copy a plain array to a field whose pixels are matrix rows."""
+        return self._transpose(name, source, PlainArray(target.buffer), target, to_rows=False)
 
-    def _turn(self, name: str, source: Plain, target: Plain, laid: Laid, *, to_rows: bool) -> Operation:
-        field = laid.field
+    def _transpose(
+        self, name: str, source: PlainArray, target: PlainArray, array: FieldArray, *, to_rows: bool
+    ) -> Operation:
+        field = array.field
 
         def make(binding: Binding) -> tuple[Structure, int]:
-            return plan.Turn(
+            return plan.Transpose(
                 in_=binding.address(source.buffer),
                 out=binding.address(target.buffer),
                 in_slot=source.slot,
@@ -142,14 +159,14 @@ class Moves:
 
         return Operation(name, "move", source.buffers, target.buffers, make)
 
-    def border(self, name: str, laid: Laid) -> Operation:
-        """Around the patches of a field: copies of the pixels that other lanes own."""
-        field, buffer = laid.field, laid.buffer
+    def border(self, name: str, array: FieldArray) -> Operation:
+        """Fill the border of a field with copies of pixels that other lanes own."""
+        field, buffer = array.field, array.buffer
         entries, shuffles = border_copies(field)
         planes = field.groups * field.channels
 
         def make(binding: Binding) -> tuple[Structure, int]:
-            return plan.Halo(
+            return plan.Border(
                 field=binding.address(buffer),
                 entries=binding.keep(entries),
                 shuffles=binding.keep(shuffles),

@@ -1,4 +1,4 @@
-"""The compiled kernels seen from Python: where the library is, its memory, its threads."""
+"""The Python interface of the compiled library: loading, memory, threads."""
 
 import ctypes
 import os
@@ -13,22 +13,24 @@ import numpy.typing as npt
 from .build import LIBRARY, fingerprint
 from .plan import ALL, KernelTable
 
-PLACE = "ST3_KERNELS"  # environment: the library's path, in place of the one in the package
-OTHER = "the compiled kernels in {} are of another version of st3; run `python -m st3.engine.build`"
+ENV_VAR = "ST3_KERNELS"  # path of the library, in place of the one in the package
+WRONG_VERSION = (
+    "the compiled kernels in {} belong to another version of st3; run `python -m st3.engine.build`"
+)
 
 
 class NativeError(RuntimeError):
-    """The compiled kernels are missing or do not fit."""
+    """The compiled kernels are missing or cannot be used."""
 
 
 class Variant(NamedTuple):
-    """A size of tile that has a kernel."""
+    """A tile size that has a kernel."""
 
     rows: int
     columns: int
-    step: int  # columns of the input from one output to the next; 0: any
-    outputs: int  # at a time
-    number: int  # in the kernel's table
+    step: int  # input columns from one output to the next; 0: any
+    outputs: int  # per bundle
+    number: int  # index in the table of its kind
 
     @property
     def vectors(self) -> int:
@@ -51,7 +53,7 @@ class Kernels:
 
 
 class Memory:
-    """A block of zeros in huge pages."""
+    """A zeroed block of memory in huge pages."""
 
     def __init__(self, kernels: Kernels, size: int) -> None:
         self.library, self.size = kernels.library, size
@@ -66,7 +68,7 @@ class Memory:
 
 
 class Store:
-    """Arrays that kernels read, one behind the other in huge pages."""
+    """Memory for the arrays that kernels read, one after another in huge pages."""
 
     CHUNK = 8 << 20
 
@@ -74,7 +76,7 @@ class Store:
         self.kernels, self.chunks, self.free, self.end = kernels, list[Memory](), 0, 0
 
     def keep(self, array: npt.NDArray[Any]) -> int:
-        """Copy an array to the beginning of a cache line; return its address."""
+        """Copy an array to the start of a cache line and return its address."""
         array = np.ascontiguousarray(array)
         if self.free + array.nbytes > self.end:
             self.chunks.append(Memory(self.kernels, max(array.nbytes, self.CHUNK)))
@@ -87,7 +89,7 @@ class Store:
 
 
 class Pool:
-    """Threads, each with a scratch buffer. They sleep when nothing runs."""
+    """A thread pool with a scratch buffer per thread; threads sleep between runs."""
 
     def __init__(self, kernels: Kernels, threads: int, scratch_floats: int) -> None:
         self.kernels, self.threads, self.scratch_floats = kernels, threads, scratch_floats
@@ -103,13 +105,13 @@ class Pool:
             )
 
     def run(self, steps: Any, count: int, slots: Any) -> None:
-        """Run some steps; addresses, where the caller keeps them, take less time to hand over than arrays."""
+        """Run the steps. `steps` and `slots` are ctypes arrays, or their addresses, which are faster to pass."""
         if self.threads > 1 and self.process != os.getpid():
-            self.start()  # after a fork there is no thread but the caller's
+            self.start()  # a fork keeps the calling thread only
         self.call(self.handle, self.table, steps, count, slots)
 
     def time(self, steps: Any, count: int, slots: Any, repeats: int) -> float:
-        """Return the shortest of some runs of some steps, in milliseconds."""
+        """Return the shortest of `repeats` runs of the steps, in milliseconds."""
         call = self.kernels.library.st3_pool_time
         nanoseconds: float = call(self.handle, self.table, steps, count, slots, repeats)
         return nanoseconds / 1e6
@@ -121,8 +123,8 @@ class Pool:
 
 
 def library_path() -> Path:
-    """Return where the library is, or would be."""
-    return Path(os.environ.get(PLACE) or Path(__file__).parent / LIBRARY)
+    """Return the path of the library, whether or not it exists."""
+    return Path(os.environ.get(ENV_VAR) or Path(__file__).parent / LIBRARY)
 
 
 def is_built() -> bool:
@@ -131,18 +133,18 @@ def is_built() -> bool:
 
 @cache
 def load(path: Path) -> ctypes.CDLL:
-    """Open the library and check that it was made from the C sources that lie here."""
+    """Load the library and check that it was built from the C sources of this package."""
     if not path.is_file():
         raise NativeError(
-            f"the compiled kernels are missing: no file {path}; install st3 where a C compiler is found, or run "
+            f"the compiled kernels are missing: no file {path}; install a C compiler and run "
             "`python -m st3.engine.build`"
         )
     library = ctypes.CDLL(str(path))
     if not hasattr(library, "st3_sources"):
-        raise NativeError(OTHER.format(path))
+        raise NativeError(WRONG_VERSION.format(path))
     library.st3_sources.restype, library.st3_sources.argtypes = c_char_p, []
     if library.st3_sources().decode() != fingerprint():
-        raise NativeError(OTHER.format(path))
+        raise NativeError(WRONG_VERSION.format(path))
     library.st3_kernels.restype, library.st3_kernels.argtypes = POINTER(KernelTable), [c_char_p]
     library.st3_size.restype, library.st3_size.argtypes = c_int64, [c_int32]
     library.st3_pool_new.restype, library.st3_pool_new.argtypes = c_void_p, [c_int32, c_int64]
@@ -157,14 +159,14 @@ def load(path: Path) -> ctypes.CDLL:
     )
     sizes = [library.st3_size(number) for number in range(len(ALL))]
     if sizes != [ctypes.sizeof(each) for each in ALL]:
-        raise NativeError(OTHER.format(path))
+        raise NativeError(WRONG_VERSION.format(path))
     return library
 
 
 def kernels(name: str | None = None) -> Kernels:
-    """Return the kernels for the instruction set `name`, or for the best this processor has."""
+    """Return the kernels for the instruction set `name`, by default the best that this processor supports."""
     library = load(library_path())
     table = library.st3_kernels(name.encode() if name else None)
     if not table:
-        raise NativeError(f"no kernels for {name!r} here: not compiled, or this processor has not got it")
+        raise NativeError(f"no kernels for {name!r}: not compiled, or not supported by this processor")
     return Kernels(library, table)

@@ -1,7 +1,7 @@
-"""All that is done to a program before it runs; none of it changes a result by more than rounding."""
+"""Optimise a program; results change by rounding at most."""
 
 from .channels import drop_dead_channels
-from .folding import fold, without_unread
+from .folding import drop_unread_steps, fold
 from .fusing import fuse
 from .program import Program
 
@@ -9,5 +9,5 @@ __all__ = ["optimise"]
 
 
 def optimise(program: Program) -> Program:
-    """Drop what is not read, fold, fuse, drop dead channels."""
-    return drop_dead_channels(fuse(fold(without_unread(program))))
+    """Drop unread steps, fold, fuse, drop dead channels."""
+    return drop_dead_channels(fuse(fold(drop_unread_steps(program))))

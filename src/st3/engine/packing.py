@@ -1,4 +1,4 @@
-"""Weights as the kernels read them."""
+"""Pack weights in the order in which the kernels read them."""
 
 import itertools
 from dataclasses import dataclass
@@ -11,7 +11,7 @@ from .layout import Field, Ints
 from .program import Floats
 
 Array: TypeAlias = npt.NDArray[np.generic]
-DENSE_MATRIX = 0.4  # share of weights from which a matrix times few vectors is stored dense
+DENSE_SHARE = 0.4  # a matrix for `rows` with a larger share of non-zero weights is stored dense
 BLOCK = np.dtype(
     [("items", "i8"), ("bundle", "i8"), ("bundles", "i4"), ("first", "i4"), ("last", "i4"), ("base", "i4")]
 )
@@ -19,53 +19,53 @@ BLOCK = np.dtype(
 
 @dataclass(frozen=True)
 class NonZeros:
-    """The non-zero weights of a convolution, by output: value, input channel, and where that input lies."""
+    """The non-zero weights of a convolution, sorted by output, with the channels and byte offsets of their inputs."""
 
     outputs: int
     channels: int
     output: Ints
     channel: Ints
-    bytes: Ints
+    offsets: Ints
     weight: Floats
 
 
 @dataclass(frozen=True)
-class Packed:
-    """The lists of one sparse convolution."""
+class PackedSparse:
+    """The lists of a sparse convolution."""
 
     items: Array
-    lowest: int
+    lowest_offset: int
     outputs: Array
     lengths: Array
     blocks: Array
     groups: Array
 
 
-def tap_bytes(field: Field, channel: Ints, dy: Ints, dx: Ints) -> Ints:
-    """Return how many bytes a channel's neighbour lies from the first channel's own pixel."""
+def tap_offsets(field: Field, channel: Ints, dy: Ints, dx: Ints) -> Ints:
+    """Return the byte offsets of the pixels (channel, dy, dx) from pixel (0, 0, 0)."""
     floats = channel.astype(np.int64) * field.plane + dy * field.pitch + dx * field.lanes
     if floats.size and 4 * max(int(floats.max()), -int(floats.min())) >= 2**31:
-        raise ValueError("the planes of one picture take 2 GiB or more; the kernels count them in 32 bits")
+        raise ValueError("one image of a layer takes 2 GiB or more; the kernels use 32-bit offsets")
     return (4 * floats).astype(np.int32)
 
 
 def nonzeros(
     weight: Floats, field: Field, padding: tuple[int, int], dilation: tuple[int, int], groups: int
 ) -> NonZeros:
-    """Return the weights that are not zero, with their inputs' places in a field."""
+    """Return the non-zero weights, with the offsets of their inputs in a field."""
     outputs, inputs = weight.shape[0], weight.shape[1]
     output, channel, ky, kx = (each.astype(np.int32) for each in np.nonzero(weight))
     value = weight[output, channel, ky, kx]
     channel = (channel + output // (outputs // groups) * inputs).astype(np.int32)
-    place = tap_bytes(field, channel, ky * dilation[0] - padding[0], kx * dilation[1] - padding[1])
-    return NonZeros(outputs, inputs * groups, output, channel, place, value)
+    offset = tap_offsets(field, channel, ky * dilation[0] - padding[0], kx * dilation[1] - padding[1])
+    return NonZeros(outputs, inputs * groups, output, channel, offset, value)
 
 
-def pack(nonzeros: NonZeros, bundle: int, channels_per_block: int, bounds: list[int]) -> Packed:
-    """Interleave the lists of `bundle` outputs each, block by block of input channels.
+def pack_sparse(nonzeros: NonZeros, bundle: int, channels_per_block: int, bounds: list[int]) -> PackedSparse:
+    """Interleave the lists of `bundle` outputs each, one block of input channels at a time.
 
-    Outputs bounds[g] .. bounds[g + 1] are one group: its lists follow one another. In a block, outputs with lists of
-    like length stand together: little is padded, and the processor guesses when a list ends.
+    Outputs bounds[g] .. bounds[g + 1] are one group; its lists are adjacent. In a block, outputs are sorted by the
+    length of their lists: bundles then need little padding, and the processor predicts where a list ends.
     """
     count, blocks = nonzeros.outputs, -(-nonzeros.channels // channels_per_block)
     block = nonzeros.channel // channels_per_block
@@ -76,7 +76,7 @@ def pack(nonzeros: NonZeros, bundle: int, channels_per_block: int, bounds: list[
     within = np.arange(len(cell)) - begins[cell[order]]
     lengths, begins = lengths.reshape(blocks, count), begins.reshape(blocks, count)
 
-    slot = np.zeros((blocks, count), np.int64)  # where a list's first item goes
+    slot = np.zeros((blocks, count), np.int64)  # position of each list's first item
     heads, all_outputs, all_lengths, fillers = [], [], [], []
     items = bundles = 0
     for low, high in itertools.pairwise(bounds):
@@ -98,23 +98,23 @@ def pack(nonzeros: NonZeros, bundle: int, channels_per_block: int, bounds: list[
             all_lengths.append(longest)
             filler = np.zeros(number, np.int32)
             if len(order):
-                filler = nonzeros.bytes[order[np.minimum(begins[b, low + rows[::bundle]], len(order) - 1)]]
+                filler = nonzeros.offsets[order[np.minimum(begins[b, low + rows[::bundle]], len(order) - 1)]]
             fillers.append(np.repeat(filler, longest * bundle))
             items, bundles = int(starts[-1]), bundles + number
 
-    # A list shorter than its bundle's longest is filled up with zeros times an input that the bundle reads anyway.
-    places = np.concatenate(fillers) if items else np.zeros(0, np.int32)
+    # Shorter lists of a bundle are padded with zero weights for an input that the bundle reads anyway.
+    offsets = np.concatenate(fillers) if items else np.zeros(0, np.int32)
     weights = np.zeros(items, np.float32)
     target = slot.reshape(-1)[cell[order]] + within * bundle
     weights[target] = nonzeros.weight[order]
-    places[target] = nonzeros.bytes[order]
-    lowest = int(places.min(initial=0))
+    offsets[target] = nonzeros.offsets[order]
+    lowest_offset = int(offsets.min(initial=0))
     table = np.zeros((max(items // bundle, 1), 2, bundle), np.uint32)
-    table[: items // bundle, 0] = (places.astype(np.int64) - lowest).reshape(-1, bundle)
+    table[: items // bundle, 0] = (offsets.astype(np.int64) - lowest_offset).reshape(-1, bundle)
     table[: items // bundle, 1] = weights.view(np.uint32).reshape(-1, bundle)
-    return Packed(
+    return PackedSparse(
         items=table,
-        lowest=lowest,
+        lowest_offset=lowest_offset,
         outputs=(np.concatenate(all_outputs).astype(np.int32)),
         lengths=(np.concatenate(all_lengths).astype(np.int32)),
         blocks=(np.array(heads, BLOCK)),
@@ -124,7 +124,7 @@ def pack(nonzeros: NonZeros, bundle: int, channels_per_block: int, bounds: list[
 
 @dataclass(frozen=True)
 class PackedDense:
-    """All weights, group by group of outputs and block by block of taps, and where each block of a group begins."""
+    """All weights by group of outputs and block of taps, and the start of each block of each group."""
 
     weights: Floats
     starts: Array
@@ -132,7 +132,7 @@ class PackedDense:
 
 
 def pack_dense(weight: Floats, bundle: int, taps_per_block: int, bounds: list[int]) -> PackedDense:
-    """Return weights as (group, block, bundle of outputs, tap, output); bundles are filled up with zeros."""
+    """Return the weights as (group, block, bundle of outputs, tap, output); bundles are padded with zeros."""
     flat = weight.reshape(len(weight), -1)
     edges = [*range(0, flat.shape[1], taps_per_block), flat.shape[1]]
     parts, starts, size = [], [], 0
@@ -149,7 +149,7 @@ def pack_dense(weight: Floats, bundle: int, taps_per_block: int, bounds: list[in
 
 @dataclass(frozen=True)
 class Slices:
-    """A matrix in slices of outputs of like length, lanes side by side."""
+    """A matrix in slices of outputs with similar numbers of weights, one output per lane."""
 
     weights: Array
     index: Array | None  # None: dense
@@ -157,11 +157,11 @@ class Slices:
     starts: Array
 
 
-def slices(weight: Floats, lanes: int) -> Slices:
-    """Sort the outputs by their number of weights and lay them out in slices of `lanes` outputs."""
+def pack_slices(weight: Floats, lanes: int) -> Slices:
+    """Sort the outputs by their number of weights and pack them in slices of `lanes` outputs."""
     lengths = np.count_nonzero(weight, axis=1)
-    if lengths.sum() > DENSE_MATRIX * weight.size:
-        return dense_slices(weight, lanes)
+    if lengths.sum() > DENSE_SHARE * weight.size:
+        return pack_dense_slices(weight, lanes)
     rows = np.argsort(-lengths, kind="stable")
     number = -(-len(rows) // lanes)
     order = np.full(number * lanes, -1, np.int32)
@@ -180,8 +180,8 @@ def slices(weight: Floats, lanes: int) -> Slices:
     return Slices(weights, index, order, starts)
 
 
-def dense_slices(weight: Floats, lanes: int) -> Slices:
-    """Lay all weights out in slices of `lanes` outputs: without positions they take half the memory."""
+def pack_dense_slices(weight: Floats, lanes: int) -> Slices:
+    """Pack all weights in slices of `lanes` outputs, without positions, which saves half the memory."""
     outputs, inputs = weight.shape
     number = -(-outputs // lanes)
     order = np.full(number * lanes, -1, np.int32)

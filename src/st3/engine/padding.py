@@ -1,20 +1,20 @@
-"""Every padding of a convolution as one that is the same on both sides.
+"""Convert asymmetric padding of a convolution to symmetric padding.
 
-Zeros added on one side only are zeros in the kernel: with p = max(before, after) on both sides, a kernel that is
-shifted by p - before reads the same pixels. The added taps are zeros, and zeros cost a sparse kernel nothing.
+With padding p = max(before, after) on both sides, a kernel shifted by p - before reads the same pixels. The taps added
+by the shift are zeros, which cost a sparse kernel nothing.
 """
 
 import numpy as np
 
 from .program import Floats
 
-__all__ = ["Sides", "same_padding", "symmetric"]
+__all__ = ["Sides", "make_symmetric", "same_padding"]
 
 Sides = tuple[tuple[int, int], tuple[int, int]]  # (top, bottom), (left, right)
 
 
 def same_padding(kernel: tuple[int, int], dilation: tuple[int, int]) -> Sides:
-    """Return what `padding="same"` adds: where the total is odd, the greater half comes after.
+    """Return the padding of `padding="same"`; if the total is odd, the larger half comes after.
 
     >>> same_padding((3, 2), (1, 1))
     ((1, 1), (0, 1))
@@ -24,12 +24,12 @@ def same_padding(kernel: tuple[int, int], dilation: tuple[int, int]) -> Sides:
     return tall, wide
 
 
-def symmetric(
+def make_symmetric(
     weight: Floats, sides: Sides, dilation: tuple[int, int]
 ) -> tuple[Floats, tuple[int, int], tuple[int, int]]:
-    """Return weight, padding and dilation of the same convolution with equal padding on opposite sides.
+    """Return weight, padding and dilation of an equivalent convolution with equal padding on opposite sides.
 
-    >>> weight, padding, dilation = symmetric(np.ones((1, 1, 1, 2), np.float32), ((0, 0), (0, 1)), (1, 1))
+    >>> weight, padding, dilation = make_symmetric(np.ones((1, 1, 1, 2), np.float32), ((0, 0), (0, 1)), (1, 1))
     >>> weight.tolist(), padding
     ([[[[0.0, 1.0, 1.0]]]], (0, 1))
     """
@@ -37,7 +37,7 @@ def symmetric(
     for axis, (before, after) in enumerate(sides, start=2):
         shift = abs(after - before)
         if shift % dilations[axis - 2]:
-            weight = _undilated(weight, axis, dilations[axis - 2])
+            weight = _undilate(weight, axis, dilations[axis - 2])
             dilations[axis - 2] = 1
         more = [(0, 0)] * 4
         taps = shift // dilations[axis - 2]
@@ -47,8 +47,8 @@ def symmetric(
     return np.ascontiguousarray(weight), padding, (dilations[0], dilations[1])
 
 
-def _undilated(weight: Floats, axis: int, dilation: int) -> Floats:
-    """Return the kernel with its gaps written as zeros."""
+def _undilate(weight: Floats, axis: int, dilation: int) -> Floats:
+    """Return the kernel with zeros in the gaps of the dilation."""
     shape = list(weight.shape)
     shape[axis] = dilation * (shape[axis] - 1) + 1
     spread = np.zeros(shape, weight.dtype)

@@ -1,16 +1,16 @@
-"""What a plan is made of: the structures of c/plan.h, field by field."""
+"""The structures of c/plan.h, field by field."""
 
 from ctypes import POINTER, Structure, c_char_p, c_float, c_int32, c_int64, c_uint32, c_void_p
 from typing import Any
 
 
 def fields(*lines: tuple[Any, str]) -> list[tuple[str, Any]]:
-    """Return a structure's fields from lines of a type and names."""
+    """Return ctypes fields from pairs of a type and a line of names."""
     return [(name, kind) for kind, names in lines for name in names.split()]
 
 
 class Item(Structure):
-    _fields_ = fields((c_uint32, "place"), (c_float, "weight"))
+    _fields_ = fields((c_uint32, "offset"), (c_float, "weight"))
 
 
 class Tile(Structure):
@@ -21,7 +21,7 @@ class Block(Structure):
     _fields_ = fields((c_int64, "items bundle"), (c_int32, "bundles first last base"))
 
 
-class Finish(Structure):
+class Epilogue(Structure):
     _fields_ = fields(
         (c_void_p, "residual"),
         (c_int64, "residual_image residual_plane residual_row"),
@@ -34,20 +34,20 @@ class Finish(Structure):
 class Sparse(Structure):
     _fields_ = fields(
         (c_void_p, "in_ out bias"),
-        (Finish, "finish"),
+        (Epilogue, "epilogue"),
         (c_void_p, "items outputs lengths blocks groups tiles"),
-        (c_int64, "in_image out_image out_plane in_row out_row mask_row in_column lowest"),
-        (c_int32, "group_count tile_count images by_place"),
+        (c_int64, "in_image out_image out_plane in_row out_row mask_row in_column lowest_offset"),
+        (c_int32, "group_count tile_count images tile_major"),
     )
 
 
 class Dense(Structure):
     _fields_ = fields(
         (c_void_p, "in_ out bias"),
-        (Finish, "finish"),
+        (Epilogue, "epilogue"),
         (c_void_p, "weights starts taps blocks bounds tiles"),
         (c_int64, "in_image out_image out_plane in_row out_row mask_row in_column"),
-        (c_int32, "block_count group_count tile_count images by_place"),
+        (c_int32, "block_count group_count tile_count images tile_major"),
     )
 
 
@@ -58,7 +58,7 @@ class Span(Structure):
 class Lanewise(Structure):
     _fields_ = fields(
         (c_void_p, "in_ out bias"),
-        (Finish, "finish"),
+        (Epilogue, "epilogue"),
         (c_void_p, "weights starts taps bounds tiles spans"),
         (c_int64, "in_image out_image out_plane lane_row"),
         (c_int32, "tap_count group_count tile_count images"),
@@ -68,14 +68,14 @@ class Lanewise(Structure):
 class Depthwise(Structure):
     _fields_ = fields(
         (c_void_p, "in_ out bias"),
-        (Finish, "finish"),
+        (Epilogue, "epilogue"),
         (c_void_p, "weights tiles"),
         (c_int64, "in_image in_plane out_image out_plane in_row out_row mask_row first_tap"),
         (c_int32, "channels channels_per_task tile_count"),
     )
 
 
-class Halo(Structure):
+class Border(Structure):
     _fields_ = fields(
         (c_void_p, "field entries shuffles"),
         (c_int64, "plane"),
@@ -92,7 +92,7 @@ class Move(Structure):
     )
 
 
-class Turn(Structure):
+class Transpose(Structure):
     _fields_ = fields(
         (c_void_p, "in_ out"),
         (c_int64, "plane"),
@@ -120,7 +120,7 @@ class Average(Structure):
 class Combine(Structure):
     _fields_ = fields(
         (c_void_p, "in_ out scale shift"),
-        (Finish, "finish"),
+        (Epilogue, "epilogue"),
         (c_int64, "in_image in_plane in_row out_image out_plane out_row"),
         (c_int32, "channels height width"),
     )
@@ -136,7 +136,7 @@ class Rows(Structure):
 
 class Chain(Structure):
     _fields_ = fields(
-        (c_void_p, "sparse dense lanewise halo move next depthwise window bounds"),
+        (c_void_p, "sparse dense lanewise border move next depthwise window bounds"),
         (c_int64, "middle plane origin moved moved_plane moved_origin"),
         (c_int32, "group_count images"),
     )
@@ -156,9 +156,9 @@ KINDS: dict[type[Structure], int] = {
         (
             Sparse,
             Dense,
-            Halo,
+            Border,
             Move,
-            Turn,
+            Transpose,
             Window,
             Average,
             Combine,
@@ -187,8 +187,8 @@ ALL: tuple[type[Structure], ...] = (
     Tile,
     Span,
     Block,
-    Finish,
+    Epilogue,
     *KINDS,
     Step,
     KernelTable,
-)  # as `st3_size` counts
+)  # in the order of `st3_size`

@@ -1,23 +1,23 @@
-"""From a program's steps to kernels and buffers.
+"""The planner turns the steps of a program into operations on buffers.
 
-Steps are taken in order. Each asks for its sources in the form it needs; a missing form is made by a move. Nothing is
-bound to addresses yet: an `Operation` knows its buffers and makes its structure once the arena exists.
+Steps are lowered in order. Each asks for its sources in the layout it needs; a missing layout is made by a move. An
+`Operation` knows its buffers and builds its structure later, when the arena exists.
 """
 
 from . import native
 from .layout import NO_BORDER, Border, Field, Geometry, best_geometry
 from .memory import Buffer
 from .moves import Moves
-from .planned import Binding, Operation
+from .operation import Binding, Operation
 from .program import Add, Affine, Conv, Elementwise, MaxPool, Program, Step
 from .routes import Route, Windowed, Windows, route, windows_of
-from .values import Laid, Plain, Value
+from .values import FieldArray, PlainArray, Value
 
 __all__ = ["Binding", "Operation", "Planner"]
 
 
 class Planner:
-    """Holds the values and collects operations."""
+    """Keeps track of the values and collects the operations."""
 
     def __init__(self, program: Program, kernels: native.Kernels, threads: int) -> None:
         self.program, self.kernels, self.threads = program, kernels, threads
@@ -27,13 +27,13 @@ class Planner:
         self.buffers: list[Buffer] = []
         self.values = {name: Value(shape) for name, shape in program.shapes.items()}
         for slot, name in enumerate(program.inputs):
-            self.values[name].plain = Plain(None, slot)
-        self.pending: dict[str, Conv] = {}  # convolutions that wait for the step they are chained to
+            self.values[name].plain = PlainArray(None, slot)
+        self.pending: dict[str, Conv] = {}  # convolutions to be emitted with their reader, as a chain
 
     def emit(self, operation: Operation) -> None:
         number = len(self.operations)
         for buffer in (*operation.reads, *operation.writes):
-            buffer.used_at(number)
+            buffer.mark_used(number)
         self.operations.append(operation)
 
     def buffer(self, size: int) -> Buffer:
@@ -41,136 +41,136 @@ class Planner:
         self.buffers.append(made)
         return made
 
-    # --- forms of a value ---------------------------------------------------------------------------------------
+    # --- layouts of a value -------------------------------------------------------------------------------------
 
-    def plain(self, name: str) -> Plain:
-        """Return a value in the usual order, unpacked if need be."""
+    def plain(self, name: str) -> PlainArray:
+        """Return a value in contiguous order; unpack it if needed."""
         value = self.values[name]
         if value.plain is None:
-            target = Plain(self.buffer(value.size))
+            target = PlainArray(self.buffer(value.size))
             self.unpack(name, target)
             value.plain = target
         return value.plain
 
-    def unpack(self, name: str, target: Plain) -> None:
-        """Write a value in the usual order to a buffer or a tensor of the caller."""
+    def unpack(self, name: str, target: PlainArray) -> None:
+        """Emit the move of a value into a plain array."""
         value = self.values[name]
-        if value.pictures:
-            self.emit(self.moves.unpack(name, next(iter(value.pictures.values())), target))
+        if value.image_fields:
+            self.emit(self.moves.unpack(name, next(iter(value.image_fields.values())), target))
         else:
-            self.emit(self.moves.to_rows(name, next(iter(value.rows.values())), target))
+            self.emit(self.moves.to_rows(name, next(iter(value.row_fields.values())), target))
 
-    def pictures(self, name: str, wanted: Route) -> Laid:
-        """Return a value as a field that serves a route."""
+    def image_field(self, name: str, wanted: Route) -> FieldArray:
+        """Return a value as a field for a route."""
         value = self.values[name]
-        have = value.pictures.get(wanted.source)
-        if have and wanted.every == (1, 1) and have.field.border.holds(wanted.border):
+        have = value.image_fields.get(wanted.source)
+        if have and wanted.subsample == (1, 1) and have.field.border.contains(wanted.border):
             return have
-        made = self.relaid(name, wanted)
-        # Windows that leave the last rows out may read a field that has not got them: no other step may take it.
-        if wanted.every == (1, 1) and wanted.source.covers(*value.shape[2:]):
-            value.pictures[wanted.source] = made
+        made = self.lay_out(name, wanted)
+        # Windows that skip the last rows may read a field without them: other steps must not reuse it.
+        if wanted.subsample == (1, 1) and wanted.source.covers(*value.shape[2:]):
+            value.image_fields[wanted.source] = made
         return made
 
-    def relaid(self, name: str, wanted: Route, fill: float = 0.0) -> Laid:
-        """Lay a value out anew; pixels outside the picture become `fill`."""
+    def lay_out(self, name: str, wanted: Route, fill: float = 0.0) -> FieldArray:
+        """Emit the move of a value into a new field for a route; pixels outside the image become `fill`."""
         value = self.values[name]
-        made = self.field_read(name, wanted)
-        laid = Laid(made, self.buffer(made.size))
-        if value.pictures:
-            have = next(iter(value.pictures.values()))
-            self.emit(self.moves.relay(name, have, laid, wanted.every, fill))
+        made = self.field_for(name, wanted)
+        array = FieldArray(made, self.buffer(made.size))
+        if value.image_fields:
+            have = next(iter(value.image_fields.values()))
+            self.emit(self.moves.repack(name, have, array, wanted.subsample, fill))
         else:
-            self.emit(self.moves.pack(name, self.plain(name), value.shape, laid, wanted.every, fill))
-        return laid
+            self.emit(self.moves.pack(name, self.plain(name), value.shape, array, wanted.subsample, fill))
+        return array
 
-    def field_read(self, name: str, wanted: Route) -> Field:
-        """Return the field as which a route reads a value."""
+    def field_for(self, name: str, wanted: Route) -> Field:
+        """Return the layout in which a route reads a value."""
         images, channels, height, width = self.program.shapes[name]
-        high, wide = -(-height // wanted.every[0]), -(-width // wanted.every[1])
+        high, wide = -(-height // wanted.subsample[0]), -(-width // wanted.subsample[1])
         return Field(images, channels, high, wide, wanted.source, wanted.border, self.lanes)
 
-    def rows(self, name: str) -> Laid:
-        """Return a value as a field whose pixels are the rows of a matrix."""
+    def row_field(self, name: str) -> FieldArray:
+        """Return a value as a field whose pixels are matrix rows."""
         value = self.values[name]
-        if value.rows:
-            return next(iter(value.rows.values()))
-        laid = self.new_rows(name)
-        self.emit(self.moves.from_rows(name, self.plain(name), laid))
-        return laid
+        if value.row_fields:
+            return next(iter(value.row_fields.values()))
+        array = self.new_row_field(name)
+        self.emit(self.moves.from_rows(name, self.plain(name), array))
+        return array
 
-    def new_pictures(
-        self, name: str, geometry: Geometry, over: Laid | None = None, step: Step | None = None
-    ) -> Laid:
-        """Make the field that a step writes, with the border its readers want.
+    def new_image_field(
+        self, name: str, geometry: Geometry, over: FieldArray | None = None, step: Step | None = None
+    ) -> FieldArray:
+        """Make the field that a step writes, with the border its readers need.
 
-        It is written over its residual `over`, if no later step reads that: half the memory moves.
+        It reuses the buffer of its residual `over` if no later step reads that, which halves the memory traffic.
         """
         value = self.values[name]
-        made = Field.of(value.shape, geometry, self.border_wanted(name, geometry), self.lanes)
+        made = Field.of(value.shape, geometry, self.wanted_border(name, geometry), self.lanes)
         if over and step and made == over.field and self.is_last_reader(step, step.sources[1]):
             buffer = over.buffer
         else:
             buffer = self.buffer(made.size)
-        value.pictures[geometry] = Laid(made, buffer)
-        return value.pictures[geometry]
+        value.image_fields[geometry] = FieldArray(made, buffer)
+        return value.image_fields[geometry]
 
-    def new_rows(self, name: str) -> Laid:
-        """Make the field that a step writes, whose pixels are the rows of a matrix."""
+    def new_row_field(self, name: str) -> FieldArray:
+        """Make the field that a step writes, with matrix rows as pixels."""
         value = self.values[name]
         count, columns = value.matrix
         geometry = best_geometry(1, 1, count, self.lanes)
         made = Field(1, columns, 1, count, geometry, NO_BORDER, self.lanes)
-        value.rows[geometry] = Laid(made, self.buffer(made.size))
-        return value.rows[geometry]
+        value.row_fields[geometry] = FieldArray(made, self.buffer(made.size))
+        return value.row_fields[geometry]
 
     def new_plain(self, name: str) -> Buffer:
         buffer = self.buffer(self.values[name].size)
-        self.values[name].plain = Plain(buffer)
+        self.values[name].plain = PlainArray(buffer)
         return buffer
 
-    def last_plain(self, name: str) -> Plain:
-        """Make a place for a value in the usual order: the caller's tensor, if it is one answer that no step reads."""
+    def new_plain_output(self, name: str) -> PlainArray:
+        """Make the plain array that a step writes: the caller's tensor, if it is an output that no step reads."""
         if self.program.outputs.count(name) == 1 and not self.program.readers(name):
             slot = len(self.program.inputs) + self.program.outputs.index(name)
-            self.values[name].plain = Plain(None, slot)
+            self.values[name].plain = PlainArray(None, slot)
         else:
             self.new_plain(name)
         made = self.values[name].plain
         assert made is not None
         return made
 
-    def finish_field(self, laid: Laid, name: str) -> None:
-        """Fill the border of a field whose patches were just written."""
-        if laid.field.border != NO_BORDER:
-            self.emit(self.moves.border(name, laid))
+    def fill_border(self, array: FieldArray, name: str) -> None:
+        """Emit the copies to the border of a field whose patches were just written."""
+        if array.field.border != NO_BORDER:
+            self.emit(self.moves.border(name, array))
 
-    # --- who reads it -------------------------------------------------------------------------------------------
+    # --- readers of a value -------------------------------------------------------------------------------------
 
     def is_last_reader(self, step: Step, name: str) -> bool:
-        """Whether nothing reads the value after this step: no later step, and none that still waits for another one."""
+        """Whether no later step and no pending step reads the value."""
         readers = self.program.readers(name)
         is_read = any(name in waiting.sources for waiting in self.pending.values())
         is_last = readers[-1] is step and step.sources.count(name) == 1
         return is_last and not is_read and name not in self.program.outputs
 
-    def border_wanted(self, name: str, geometry: Geometry) -> Border:
-        """Join the borders of all readers that will read the value in this geometry."""
+    def wanted_border(self, name: str, geometry: Geometry) -> Border:
+        """Return the union of the borders of all readers that will read the value in this geometry."""
         border = NO_BORDER
         for reader in self.program.readers(name):
             if not isinstance(reader, Windowed) or reader.sources[0] != name:
                 continue
-            if isinstance(reader, MaxPool) and self.wants_infinity(reader):
+            if isinstance(reader, MaxPool) and self.needs_infinity_outside(reader):
                 continue
             wanted = self.route_to(reader.target, windows_of(reader), geometry)
-            if wanted.source == geometry and wanted.every == (1, 1):
-                border = border.joined(wanted.border)
+            if wanted.source == geometry and wanted.subsample == (1, 1):
+                border = border.union(wanted.border)
         return border
 
-    def is_looked_around(self, name: str) -> bool:
-        """Whether a reader of this value may look at pixels outside the picture, which then must be zero.
+    def needs_zeros_outside(self, name: str) -> bool:
+        """Whether a reader of this value reads pixels outside the image, which must then be zero.
 
-        Steps that take each pixel by itself do not: what they make of such pixels is theirs to set to zero.
+        Pixelwise readers do not: they zero such pixels themselves.
         """
         return not all(
             isinstance(reader, Add | Affine | Elementwise)
@@ -179,11 +179,11 @@ class Planner:
         )
 
     def route_to(self, target: str, windows: Windows, have: Geometry | None) -> Route:
-        """Return how windows make the value `target` from one that has a geometry, or none yet."""
+        """Return the route by which windows compute the value `target` from an input in geometry `have`, if any."""
         return route(windows, self.program.shapes[target], have, self.lanes)
 
-    def wants_infinity(self, pool: MaxPool) -> bool:
-        """Whether zeros around the picture could be larger than what is in it."""
+    def needs_infinity_outside(self, pool: MaxPool) -> bool:
+        """Whether zeros around the image could exceed the values in it."""
         shapes = self.program.shapes
-        outside = windows_of(pool).look_outside(shapes[pool.sources[0]], shapes[pool.target])
+        outside = windows_of(pool).reach_outside(shapes[pool.sources[0]], shapes[pool.target])
         return outside and not self.values[pool.sources[0]].not_negative

@@ -1,9 +1,9 @@
-"""A network as a list of steps: what the graph reader writes and a runtime executes.
+"""A network as a list of steps: the translation's result and the runtime's input.
 
-Values are named by strings. The program knows the shape of each (batch included) and the steps in an order that
-can be executed; a step reads values made before it and makes one value. Batch norm is folded away, dropout is gone,
-activations and residual additions sit in the step that makes their input, where that is possible.
-All arrays are float32, contiguous, and belong to the program: the model may change or go away.
+Values are named by strings. A program knows the shape of each value (batch included) and its steps in execution order;
+a step reads earlier values and computes one value. After optimisation, batch norms are folded into layers, and
+activations and residual additions are fused into the step before where possible.
+All arrays are contiguous float32 copies: the model may change or be deleted.
 """
 
 from collections.abc import Callable, Iterator
@@ -19,7 +19,7 @@ Shape: TypeAlias = tuple[int, ...]
 
 @dataclass(frozen=True)
 class Activation:
-    """A function by its name: relu, relu6, gelu, gelu_tanh, silu, hardswish, hardsigmoid, sigmoid, tanh."""
+    """An activation by name: relu, relu6, gelu, gelu_tanh, silu, hardswish, hardsigmoid, sigmoid, tanh."""
 
     name: str
 
@@ -30,7 +30,7 @@ class Activation:
 
 @dataclass(frozen=True, kw_only=True)
 class Step:
-    """Makes the value `target` from the values `sources`; `name` is what a report calls it."""
+    """Computes the value `target` from the values `sources`; `name` is for the report."""
 
     name: str
     sources: tuple[str, ...]
@@ -61,7 +61,7 @@ class Linear(Step):
 
 @dataclass(frozen=True, kw_only=True)
 class Affine(Step):
-    """activation(x * scale + shift), one pair per channel (axis 1): a batch norm that no convolution could take."""
+    """activation(x * scale + shift) per channel (axis 1): a batch norm that could not be folded into a layer."""
 
     scale: Floats
     shift: Floats
@@ -77,19 +77,19 @@ class Add(Step):
 
 @dataclass(frozen=True, kw_only=True)
 class Elementwise(Step):
-    """One activation by itself."""
+    """An activation that could not be fused into another step."""
 
     activation: Activation
 
 
 @dataclass(frozen=True, kw_only=True)
 class Concat(Step):
-    """The sources one after the other along the channels (axis 1)."""
+    """The sources concatenated along the channels (axis 1)."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class MaxPool(Step):
-    """The largest value of each window; padding counts as minus infinity."""
+    """Max pooling; padding counts as minus infinity."""
 
     kernel: tuple[int, int]
     stride: tuple[int, int]
@@ -100,7 +100,7 @@ class MaxPool(Step):
 
 @dataclass(frozen=True, kw_only=True)
 class AveragePool(Step):
-    """The mean of each window."""
+    """Average pooling."""
 
     kernel: tuple[int, int]
     stride: tuple[int, int]
@@ -111,7 +111,7 @@ class AveragePool(Step):
 
 @dataclass(frozen=True, kw_only=True)
 class GlobalAverage(Step):
-    """The mean over height and width: (n, c, h, w) to (n, c) or (n, c, 1, 1), as the target's shape says."""
+    """The mean over height and width: (n, c, h, w) to the target's shape, (n, c) or (n, c, 1, 1)."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -121,7 +121,7 @@ class AdaptiveAverage(Step):
 
 @dataclass(frozen=True, kw_only=True)
 class Reshape(Step):
-    """The same numbers, in the same order, in the target's shape: flatten, view, squeeze."""
+    """The source in the target's shape, with elements in the same order: flatten, view, squeeze."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -133,7 +133,7 @@ class Softmax(Step):
 
 @dataclass(frozen=True, kw_only=True)
 class InTorch(Step):
-    """Anything else: a function of torch tensors that torch itself evaluates. `why` is for the report."""
+    """A function of tensors that torch evaluates; `why` tells the report the reason."""
 
     function: Callable[..., Any]
     why: str
@@ -141,7 +141,7 @@ class InTorch(Step):
 
 @dataclass(frozen=True, kw_only=True)
 class Program:
-    """The steps, the shape of every value, and which values come in and go out."""
+    """The steps, the shape of every value, and the names of the inputs and outputs."""
 
     steps: tuple[Step, ...]
     shapes: dict[str, Shape] = field(repr=False)
@@ -152,5 +152,5 @@ class Program:
         return iter(self.steps)
 
     def readers(self, value: str) -> tuple[Step, ...]:
-        """The steps that read a value."""
+        """Return the steps that read a value."""
         return tuple(step for step in self.steps if value in step.sources)

@@ -1,6 +1,6 @@
-"""A program executed step by step in torch: plain, complete, slow.
+"""The reference interpreter: executes a program step by step in torch.
 
-It is what every kernel is compared with, and what runs where no kernel was built.
+Every kernel is tested against it, and it runs where no library was built.
 """
 
 from collections.abc import Callable, Mapping
@@ -55,7 +55,7 @@ def interpret(program: Program, *inputs: Tensor) -> tuple[Tensor, ...]:
 
 
 def activate(x: Tensor, activation: Activation | None) -> Tensor:
-    """Apply an activation, or nothing."""
+    """Apply an activation, if there is one."""
     return x if activation is None else ACTIVATIONS[activation.name](x)
 
 
@@ -66,8 +66,10 @@ def tensor(array: Floats | None) -> Tensor | None:
 
 @singledispatch
 def evaluate(step: Step, sources: list[Tensor], shape: Shape) -> Tensor:
-    """Return what one step makes of its sources; `shape` is the target's."""
-    raise TypeError(f"step {step.name!r} is a {type(step).__name__}, which no interpreter knows")
+    """Return the result of a step for its sources; `shape` is the target's."""
+    raise TypeError(
+        f"step {step.name!r} is a {type(step).__name__}; the reference interpreter does not know this kind"
+    )
 
 
 @evaluate.register

@@ -1,4 +1,4 @@
-"""What a compiled model is made of, as text."""
+"""The report of a compiled model, as text."""
 
 import numpy as np
 
@@ -7,7 +7,7 @@ from . import native
 from .executor import Executor
 from .program import Conv, InTorch, Linear, Step
 from .runtime import Choice, Runtime
-from .step_times import dense_milliseconds, milliseconds, whole_milliseconds
+from .step_times import call_milliseconds, dense_milliseconds, step_milliseconds
 from .torch_call import TorchCall
 
 __all__ = ["report_text"]
@@ -16,37 +16,35 @@ HEAD = ["step", "kind", "weights", "zeros %", "kernel", "ms", "dense ms"]
 
 
 def report_text(name: str, shapes: str, executor: Executor, threads: int) -> str:
-    """Return a table of the steps, what runs in torch and why, and which kernels this processor has.
+    """Return a table of the steps, and what runs in torch and why.
 
-    Everything is measured now: "ms" is the step in the engine, "dense ms" the same layer in torch, zeros and all. The
-    last line is a whole call, with what lies between the steps.
+    All times are measured now: "ms" is the step in the engine, "dense ms" the same layer in torch. The last line is a
+    whole call, including what happens between the steps.
     """
     program = executor.program
     choices = {choice.name: choice for choice in executor.choices()}
-    own, dense = milliseconds(executor), dense_milliseconds(program, threads)
+    own, dense = step_milliseconds(executor), dense_milliseconds(program, threads)
     steps = [step for step in program if not isinstance(step, InTorch)]
     rows = [_row(step, choices[step.name], own, dense) for step in steps]
-    rows += [_total(steps, whole_milliseconds(executor), dense)]
-    lines = [f"{name} for an input of {shapes}: {_processor(executor, threads)}", ""]
+    rows += [_total(steps, call_milliseconds(executor), dense)]
+    lines = [f"{name} for an input of {shapes}: {_kernels_text(executor, threads)}", ""]
     lines += [text_table(HEAD, rows, left=(0, 1, 4))]
     in_torch = [step for step in program if isinstance(step, InTorch)]
     if in_torch:
         lines += ["", f"In torch ({len(in_torch)} of {len(program.steps)} steps):"]
-        lines += [f"  {step.name}: {_what(step)}; {step.why}" for step in in_torch]
+        lines += [f"  {step.name}: {_operators_text(step)}; {step.why}" for step in in_torch]
     return "\n".join(lines)
 
 
-def _processor(executor: Executor, threads: int) -> str:
+def _kernels_text(executor: Executor, threads: int) -> str:
     if not isinstance(executor, Runtime):
         return (
-            "in plain torch, since the compiled kernels are missing (python -m st3.engine.build makes them)"
+            "in plain torch, since the compiled kernels are missing (python -m st3.engine.build builds them)"
         )
-    counted = f"{threads} thread{'s' if threads > 1 else ''}"
+    threads_text = f"{threads} thread{'s' if threads > 1 else ''}"
     if executor.is_dense:
-        return f"{counted}, dense as a whole: with so few zeros that is faster"
-    kernels = native.kernels().name
-    what = "any processor of this kind (it has no AVX2)" if kernels == "baseline" else kernels
-    return f"{counted}, kernels for {what}"
+        return f"{threads_text}, dense throughout: with so few zeros that is faster"
+    return f"{threads_text}, {native.kernels().name} kernels"
 
 
 def _row(step: Step, choice: Choice, own: dict[str, float], dense: dict[str, float]) -> list[str]:
@@ -76,6 +74,6 @@ def _total(steps: list[Step], whole: float, dense: dict[str, float]) -> list[str
     return ["all", "", f"{weights:,}", share, "", f"{whole:.3f}", f"{sum(dense.values()):.3f}"]
 
 
-def _what(step: InTorch) -> str:
+def _operators_text(step: InTorch) -> str:
     call = step.function
     return ", ".join(call.operators) if isinstance(call, TorchCall) else "a function"

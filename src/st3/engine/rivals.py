@@ -1,4 +1,4 @@
-"""The engines that st3 is compared with: torch itself, ONNX Runtime and OpenVINO, each with its usual settings."""
+"""The engines that st3 is compared with: torch, ONNX Runtime and OpenVINO, with their usual settings."""
 
 import logging
 import warnings
@@ -11,9 +11,9 @@ import torch
 from torch import Tensor, nn
 from torch.utils._pytree import tree_leaves
 
-__all__ = ["Answer", "in_torch", "missing", "onnx_runtime", "openvino", "write_onnx"]
+__all__ = ["Run", "missing_packages", "onnx_runtime", "openvino", "torch_engine", "write_onnx"]
 
-Answer = Callable[[], list[Tensor]]  # runs the model once
+Run = Callable[[], list[Tensor]]  # runs the model once
 
 NEEDED = {
     "ONNX Runtime": ("onnxruntime", "onnx", "onnxscript"),
@@ -21,38 +21,38 @@ NEEDED = {
 }
 
 
-def missing(rival: str) -> list[str]:
-    """Return which packages a rival lacks here."""
+def missing_packages(rival: str) -> list[str]:
+    """Return the packages of a rival that are not installed."""
     return [package for package in NEEDED[rival] if find_spec(package) is None]
 
 
-def in_torch(model: nn.Module, inputs: Sequence[Tensor]) -> Answer:
-    """Return the model in torch, as it is."""
+def torch_engine(model: nn.Module, inputs: Sequence[Tensor]) -> Run:
+    """Return a function that runs the model in torch."""
 
-    def answer() -> list[Tensor]:
+    def run() -> list[Tensor]:
         with torch.no_grad():
             return [leaf for leaf in tree_leaves(model(*inputs)) if isinstance(leaf, Tensor)]
 
-    return answer
+    return run
 
 
 def write_onnx(model: nn.Module, inputs: Sequence[Tensor], folder: Path) -> Path:
-    """Write the model for inputs of exactly these shapes."""
+    """Write the model as an ONNX file for inputs of exactly these shapes."""
     path = folder / "model.onnx"
     logger = logging.getLogger("torch.onnx")
     level = logger.level
     logger.setLevel(logging.ERROR)
     try:
         with warnings.catch_warnings(), torch.no_grad():
-            warnings.simplefilter("ignore")  # of the exporter about itself
+            warnings.simplefilter("ignore")  # the exporter's about itself
             torch.onnx.export(model, tuple(inputs), str(path), dynamo=True, verbose=False)
     finally:
         logger.setLevel(level)
     return path
 
 
-def onnx_runtime(path: Path, inputs: Sequence[Tensor], threads: int) -> Answer:
-    """Return the model in ONNX Runtime."""
+def onnx_runtime(path: Path, inputs: Sequence[Tensor], threads: int) -> Run:
+    """Return a function that runs the model in ONNX Runtime."""
     import onnxruntime  # type: ignore[import-not-found, import-untyped, unused-ignore]
 
     options = onnxruntime.SessionOptions()
@@ -63,8 +63,8 @@ def onnx_runtime(path: Path, inputs: Sequence[Tensor], threads: int) -> Answer:
     return lambda: [torch.from_numpy(array) for array in session.run(None, given)]
 
 
-def openvino(path: Path, inputs: Sequence[Tensor], threads: int) -> Answer:
-    """Return the model in OpenVINO, in float32 as all others: on some processors it would take bfloat16."""
+def openvino(path: Path, inputs: Sequence[Tensor], threads: int) -> Run:
+    """Return a function that runs the model in OpenVINO, in float32 (its default is bfloat16 on some processors)."""
     from openvino import Core  # type: ignore[import-not-found, import-untyped, unused-ignore]
 
     settings: dict[str, Any] = {
@@ -76,8 +76,8 @@ def openvino(path: Path, inputs: Sequence[Tensor], threads: int) -> Answer:
     request = compiled.create_infer_request()
     given = [tensor.numpy() for tensor in inputs]
 
-    def answer() -> list[Tensor]:
+    def run() -> list[Tensor]:
         found = request.infer(given)
         return [torch.from_numpy(found[output]) for output in compiled.outputs]
 
-    return answer
+    return run

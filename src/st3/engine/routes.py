@@ -1,4 +1,4 @@
-"""In which geometry a step that looks at windows reads its input and writes its output."""
+"""The geometries in which a windowed step (convolution or pooling) reads its input and writes its output."""
 
 from dataclasses import dataclass
 from typing import TypeAlias
@@ -6,14 +6,14 @@ from typing import TypeAlias
 from .layout import NO_BORDER, Border, Geometry, best_geometry
 from .program import AveragePool, Conv, MaxPool, Shape
 
-WASTE = 1.1  # vectors against the fewest possible, before the input is laid out anew
+MAX_WASTE = 1.1  # keep the input's geometry up to this factor over the fewest vectors possible
 
-Windowed: TypeAlias = Conv | MaxPool | AveragePool  # the steps that look at windows
+Windowed: TypeAlias = Conv | MaxPool | AveragePool
 
 
 @dataclass(frozen=True)
 class Windows:
-    """What a convolution or a pooling looks at."""
+    """The windows of a convolution or a pooling."""
 
     kernel: tuple[int, int]
     stride: tuple[int, int]
@@ -24,8 +24,8 @@ class Windows:
     def is_pointwise(self) -> bool:
         return self.kernel == (1, 1) and self.padding == (0, 0)
 
-    def look_outside(self, source: Shape, target: Shape) -> bool:
-        """Whether some window reaches beyond the picture."""
+    def reach_outside(self, source: Shape, target: Shape) -> bool:
+        """Whether some window reaches beyond the image."""
         ends = zip(source[2:], target[2:], self.kernel, self.stride, self.padding, self.dilation, strict=True)
         return any(p > 0 or (out - 1) * s + (k - 1) * d - p >= size for size, out, k, s, p, d in ends)
 
@@ -40,41 +40,41 @@ def windows_of(step: Windowed) -> Windows:
 
 @dataclass(frozen=True)
 class Route:
-    """Geometries of input and output, the border that is read, and the steps from output to output.
+    """The geometries of input and output, the border that is read, and the input step between outputs.
 
-    `every` is what the input's new layout leaves out already: a 1×1 window with a stride reads every so many-th pixel.
+    `subsample` is the stride that the input's layout already applies: for a 1×1 window it keeps only the pixels read.
     """
 
     source: Geometry
     border: Border
     target: Geometry
     step: tuple[int, int]
-    every: tuple[int, int] = (1, 1)
+    subsample: tuple[int, int] = (1, 1)
 
     @classmethod
     def pixelwise(cls, geometry: Geometry) -> "Route":
-        """Return the route of a step that reads and writes pixel by pixel."""
+        """Return the route of a pixelwise step."""
         return cls(geometry, NO_BORDER, geometry, (1, 1))
 
 
 def route(windows: Windows, target: Shape, have: Geometry | None, lanes: int) -> Route:
-    """Keep the geometry the input has, if it serves; else take the best one for the output."""
+    """Keep the input's geometry `have` if it wastes little; else use the best one for the output."""
     images, _, height, width = target
     best = best_geometry(images, height, width, lanes)
     (sy, sx) = windows.stride
     if have and have.height % sy == 0 and have.width % sx == 0:
         kept = Geometry(have.grid, have.height // sy, have.width // sx)
         least = best.vectors * (images // best.grid.images)
-        if kept.covers(height, width) and kept.vectors * (images // kept.grid.images) <= WASTE * least:
+        if kept.covers(height, width) and kept.vectors * (images // kept.grid.images) <= MAX_WASTE * least:
             return Route(have, reach(windows, have, kept), kept, windows.stride)
     if windows.is_pointwise:
-        return Route(best, Border(), best, (1, 1), every=windows.stride)
+        return Route(best, Border(), best, (1, 1), subsample=windows.stride)
     source = best.scaled(sy, sx)
     return Route(source, reach(windows, source, best), best, windows.stride)
 
 
 def reach(windows: Windows, source: Geometry, target: Geometry) -> Border:
-    """Return how far the windows of a patch reach beyond the input's patch."""
+    """Return the border that the windows of a patch read beyond the input's patch."""
 
     def after(index: int, patch: int, out: int) -> int:
         reached = (out - 1) * windows.stride[index] + (windows.kernel[index] - 1) * windows.dilation[index]

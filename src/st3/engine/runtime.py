@@ -1,4 +1,4 @@
-"""A program, ready to run: with sparse kernels, dense where that is faster, in torch where nothing was compiled."""
+"""The runtime executes a program with compiled kernels, dense as a whole where that is faster, or in torch."""
 
 import hashlib
 import math
@@ -9,25 +9,25 @@ import torch
 from torch import Tensor
 
 from . import native
-from .batches import BatchedExecution, part_of
+from .batches import BatchedExecution, batch_part
 from .dense import DenseExecution
 from .execution import Execution
-from .memory import fresh
-from .planned import Operation
+from .memory import empty_tensor
+from .operation import Operation
 from .program import Conv, Linear, Program, Step
 from .reference import interpret
 from .tuning import Tuner, cache_file
 
-DOUBT = 0.3  # share of multiply-adds that are left, from which a dense network may be faster and is measured
+TRY_DENSE = 0.3  # with a larger share of multiply-adds left, the dense network is measured too
 ROUNDS = 5
 
 
 @dataclass(frozen=True)
 class Choice:
-    """What was chosen for one step.
+    """The kernel chosen for one step.
 
-    `milliseconds` holds what was measured, by kernel: nothing if it was guessed or remembered. A step that was fused
-    with the next one was measured together with it; `fused` names the other one.
+    `milliseconds` holds the measured time by kernel; it is empty if the choice was estimated or cached. Two steps that
+    are computed as one are measured as one; `fused` names the other step.
     """
 
     name: str
@@ -42,9 +42,9 @@ class Choice:
 class Runtime:
     """Executes a program on `threads` threads.
 
-    With `tune`, alternatives are measured and remembered in the user's cache folder (`cache=False`: not remembered).
-    `isa` asks for an instruction set other than the best: avx512, avx2, baseline. Without compiled kernels, or with
-    `isa="none"`, all is done in torch.
+    With `tune`, alternatives are measured, and the results cached in the user's cache folder unless `cache=False`.
+    `isa` selects an instruction set other than the best: avx512, avx2, baseline. Without compiled kernels, or with
+    `isa="none"`, everything runs in torch.
     """
 
     def __init__(
@@ -61,18 +61,18 @@ class Runtime:
         if isa == "none" or (isa is None and not native.is_built()):
             return
         tuner = Tuner(cache_file() if cache else None) if tune else None
-        part = part_of(program)
+        part = batch_part(program)
         if part is program:
             self.execution = Execution(program, threads, tuner, isa)
         else:
             self.execution = BatchedExecution(program, part, threads, tuner, isa)
-        if tuner and left_over(program) > DOUBT:
+        if tuner and mac_density(program) > TRY_DENSE:
             self.compare(DenseExecution(program, threads), tuner, f"{fingerprint(program)} t{threads} {isa}")
         if tuner:
             tuner.save()
 
     def compare(self, dense: DenseExecution, tuner: Tuner, key: str) -> None:
-        """Run the whole network dense, if that is faster."""
+        """Use the dense execution if the whole network is faster with it."""
         known = tuner.known.get(key)
         if known is None:
             assert self.execution is not None
@@ -84,8 +84,8 @@ class Runtime:
             self.execution = dense
 
     @property
-    def kernels_of(self) -> Execution | None:
-        """The execution with compiled kernels, where there is one."""
+    def kernel_execution(self) -> Execution | None:
+        """The execution with compiled kernels, if there is one."""
         if isinstance(self.execution, BatchedExecution):
             return self.execution.execution
         return self.execution if isinstance(self.execution, Execution) else None
@@ -101,30 +101,32 @@ class Runtime:
             expected = self.program.shapes[name]
             if tuple(each.shape) != expected:
                 raise ValueError(
-                    f"input {name!r} has shape {tuple(each.shape)}, the program was made for {expected}"
+                    f"input {name!r} has shape {tuple(each.shape)}; the program was compiled for {expected}"
                 )
             if each.dtype != torch.float32:
-                raise TypeError(f"input {name!r} is of {each.dtype}, the program computes in torch.float32")
+                raise TypeError(f"input {name!r} is {each.dtype}; the program computes in torch.float32")
         if self.execution is not None:
             return self.execution.run(*inputs)
         return tuple(each.contiguous().clone() for each in interpret(self.program, *inputs))
 
     def choices(self) -> list[Choice]:
-        """Return what was chosen for each step, in the program's order."""
+        """Return the choice for each step, in the program's order."""
         found = {step.name: Choice(step.name, type(step).__name__, "torch") for step in self.program}
         if self.is_dense:
             found = {step.name: replace(found[step.name], kernel=dense_kernel(step)) for step in self.program}
-        elif self.kernels_of:
-            for operation in self.kernels_of.operations:
-                found.update(described(operation, self.kernels_of.measured.get(operation.name, {})))
+        elif self.kernel_execution:
+            for operation in self.kernel_execution.operations:
+                found.update(
+                    describe_operation(operation, self.kernel_execution.measured.get(operation.name, {}))
+                )
             for step in self.program:
                 if type(step).__name__ == "Reshape":
                     found[step.name] = replace(found[step.name], kernel="view")
-        return [counted(found[step.name], step, self.program) for step in self.program]
+        return [add_counts(found[step.name], step, self.program) for step in self.program]
 
 
-def described(operation: Operation, measured: dict[str, float]) -> dict[str, Choice]:
-    """Return the choices of the step or the two steps that an operation computes."""
+def describe_operation(operation: Operation, measured: dict[str, float]) -> dict[str, Choice]:
+    """Return the choices for the step or the two steps that an operation computes."""
     step, before = operation.step, operation.before
     if step is None:
         return {}
@@ -133,7 +135,7 @@ def described(operation: Operation, measured: dict[str, float]) -> dict[str, Cho
         kernel = label.split()[0]
         best[kernel] = min(ms, best.get(kernel, math.inf))
     kernel = operation.kernel
-    own = Choice(step.name, type(step).__name__, operation.then if before else kernel, best)
+    own = Choice(step.name, type(step).__name__, operation.second_kernel if before else kernel, best)
     if before is None:
         return {step.name: own}
     first = Choice(before.name, type(before).__name__, kernel, best, fused=step.name)
@@ -144,8 +146,8 @@ def dense_kernel(step: Step) -> str:
     return "dense" if isinstance(step, Conv | Linear) else "torch"
 
 
-def counted(choice: Choice, step: Step, program: Program) -> Choice:
-    """Add non-zero weights and multiply-adds."""
+def add_counts(choice: Choice, step: Step, program: Program) -> Choice:
+    """Return the choice with its counts of non-zero weights and multiply-adds."""
     if not isinstance(step, Conv | Linear):
         return choice
     nonzeros = int((step.weight != 0).sum())
@@ -153,8 +155,8 @@ def counted(choice: Choice, step: Step, program: Program) -> Choice:
     return replace(choice, nonzeros=nonzeros, macs=nonzeros * outputs)
 
 
-def left_over(program: Program) -> float:
-    """Return the share of multiply-adds that zeros leave over."""
+def mac_density(program: Program) -> float:
+    """Return the share of multiply-adds that are left without zero weights."""
     left = whole = 0
     for step in program:
         if isinstance(step, Conv | Linear):
@@ -165,9 +167,9 @@ def left_over(program: Program) -> float:
 
 
 def fingerprint(program: Program) -> str:
-    """Return a text that networks of the same steps, shapes and sparsity share."""
+    """Return a text that is equal for networks with the same steps, shapes and sparsity."""
     steps = [f"{type(step).__name__}{program.shapes[step.target]}" for step in program]
-    return f"network {hash_text(' '.join(steps))} left {left_over(program):.2f}"
+    return f"network {hash_text(' '.join(steps))} left {mac_density(program):.2f}"
 
 
 def hash_text(text: str) -> str:
@@ -177,8 +179,8 @@ def hash_text(text: str) -> str:
 def measure(
     executions: dict[str, Execution | BatchedExecution | DenseExecution], program: Program
 ) -> dict[str, float]:
-    """Return the shortest of some runs of each, taken in turns, in milliseconds."""
-    inputs = [fresh(program.shapes[name]).zero_() for name in program.inputs]
+    """Return the shortest time of each execution in milliseconds, from interleaved runs."""
+    inputs = [empty_tensor(program.shapes[name]).zero_() for name in program.inputs]
     best = dict.fromkeys(executions, math.inf)
     for _ in range(ROUNDS):
         for name, execution in executions.items():

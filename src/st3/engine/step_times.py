@@ -1,4 +1,4 @@
-"""What the steps of a program take, each by itself: in the engine, and in torch with all their zeros."""
+"""Time the steps of a program one by one, in the engine and dense in torch."""
 
 import time
 from collections.abc import Callable
@@ -8,23 +8,23 @@ import torch
 from . import plan
 from .execution import Execution
 from .executor import Executor
-from .memory import fresh
+from .memory import empty_tensor
 from .program import Conv, Linear, Program, Step
 from .reference import evaluate
 from .runtime import Runtime
 
-__all__ = ["dense_milliseconds", "milliseconds", "whole_milliseconds"]
+__all__ = ["call_milliseconds", "dense_milliseconds", "step_milliseconds"]
 
 REPEATS = 3
 
 
-def milliseconds(executor: Executor) -> dict[str, float]:
-    """Return the time of every step that has a kernel; two that are fused have one time, under the first's name."""
+def step_milliseconds(executor: Executor) -> dict[str, float]:
+    """Return the time of every step that has a kernel; two fused steps have one time, under the first one's name."""
     execution = executor.execution if isinstance(executor, Runtime) else None
     if not isinstance(execution, Execution):
         return {}
-    # The kernels read and write where the last call did, so that call must be ours and its tensors must live.
-    inputs = [fresh(executor.program.shapes[name]).zero_() for name in executor.program.inputs]
+    # The kernels use the tensors of the last call, so that must be ours, and its tensors must stay alive.
+    inputs = [empty_tensor(executor.program.shapes[name]).zero_() for name in executor.program.inputs]
     outputs = execution.run(*inputs)
     found = {}
     for operation, steps in zip(execution.operations, execution.structures, strict=True):
@@ -36,14 +36,14 @@ def milliseconds(executor: Executor) -> dict[str, float]:
     return found
 
 
-def whole_milliseconds(executor: Executor) -> float:
+def call_milliseconds(executor: Executor) -> float:
     """Return the time of a whole call."""
-    inputs = [fresh(executor.program.shapes[name]).zero_() for name in executor.program.inputs]
+    inputs = [empty_tensor(executor.program.shapes[name]).zero_() for name in executor.program.inputs]
     return _shortest(lambda: executor.run(*inputs))
 
 
 def dense_milliseconds(program: Program, threads: int) -> dict[str, float]:
-    """Return what torch takes for each convolution and linear layer by itself, zeros and all."""
+    """Return the time of each convolution and linear layer in torch, which does not skip zeros."""
     before = torch.get_num_threads()
     torch.set_num_threads(threads)
     try:
@@ -56,7 +56,7 @@ def dense_milliseconds(program: Program, threads: int) -> dict[str, float]:
 
 
 def _in_torch(step: Step, program: Program) -> float:
-    sources = [fresh(program.shapes[source]).uniform_() for source in step.sources]
+    sources = [empty_tensor(program.shapes[source]).uniform_() for source in step.sources]
     return _shortest(lambda: evaluate(step, sources, program.shapes[step.target]))
 
 

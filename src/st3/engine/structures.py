@@ -1,4 +1,4 @@
-"""What a kernel is called with: a convolution's structure for one config, its weights packed."""
+"""Build the structures that convolution kernels are called with: one config, with its weights packed."""
 
 from ctypes import Structure
 from typing import TYPE_CHECKING, Any
@@ -8,55 +8,55 @@ import numpy as np
 from . import plan
 from .config import Config
 from .lanewise import KERNEL as LANEWISE
-from .lanewise import lanewise
+from .lanewise import lanewise_structure
 from .layout import Ints
-from .packing import Array, pack, pack_dense, tap_bytes
-from .planned import Binding
+from .operation import Binding
+from .packing import Array, pack_dense, pack_sparse, tap_offsets
 from .program import Activation
-from .tiles import Cut
+from .tiles import Tile
 
 if TYPE_CHECKING:
     from .convolution import Convolution
 
-MOST_OUTPUTS = 32  # at a time, of any kernel
-SECOND_CACHE = 1024 * 1024  # bytes of weights that a group of outputs may have
+MOST_OUTPUTS = 32  # per bundle, of any kernel
+L2_BYTES = 1024 * 1024  # of the L2 cache, for the weights of a group of outputs
 
 
-def structure(
+def make_structure(
     convolution: "Convolution", binding: Binding, config: Config, bounds: list[int] | None = None
 ) -> tuple[Structure, int]:
-    """Return the structure and the number of its tasks; `bounds` are where groups of outputs begin."""
-    cuts = convolution.cuts(config)
+    """Return the structure and its number of tasks; group g has outputs bounds[g] .. bounds[g + 1]."""
+    tiles = convolution.tiles(config)
     if config.kernel == "depthwise":
-        return depthwise(convolution, binding, cuts)
-    bounds = bounds or usual_bounds(convolution, config, cuts)
-    make = {"sparse": sparse, "dense": dense, LANEWISE: across_lanes}[config.kernel]
-    tasks = (len(bounds) - 1) * len(cuts) * convolution.target.field.groups
-    return make(convolution, binding, config, cuts, bounds), tasks
+        return make_depthwise(convolution, binding, tiles)
+    bounds = bounds or default_bounds(convolution, config, tiles)
+    make = {"sparse": make_sparse, "dense": make_dense, LANEWISE: make_lanewise}[config.kernel]
+    tasks = (len(bounds) - 1) * len(tiles) * convolution.target.field.groups
+    return make(convolution, binding, config, tiles, bounds), tasks
 
 
-def sparse(
-    convolution: "Convolution", binding: Binding, config: Config, cuts: list[Cut], bounds: list[int]
+def make_sparse(
+    convolution: "Convolution", binding: Binding, config: Config, tiles: list[Tile], bounds: list[int]
 ) -> plan.Sparse:
-    lists = pack(convolution.nonzeros, cuts[0].variant.outputs, config.channels_per_block, bounds)
+    lists = pack_sparse(convolution.nonzeros, tiles[0].variant.outputs, config.channels_per_block, bounds)
     return plan.Sparse(
         items=binding.keep(lists.items),
-        lowest=lists.lowest,
+        lowest_offset=lists.lowest_offset,
         outputs=binding.keep(lists.outputs),
         lengths=binding.keep(lists.lengths),
         blocks=binding.keep(lists.blocks),
         groups=binding.keep(lists.groups),
         group_count=len(bounds) - 1,
-        by_place=is_by_place(convolution, config, cuts),
-        **shared(convolution, binding, cuts),
+        tile_major=is_tile_major(convolution, config, tiles),
+        **common_fields(convolution, binding, tiles),
     )
 
 
-def dense(
-    convolution: "Convolution", binding: Binding, config: Config, cuts: list[Cut], bounds: list[int]
+def make_dense(
+    convolution: "Convolution", binding: Binding, config: Config, tiles: list[Tile], bounds: list[int]
 ) -> plan.Dense:
     taps_per_block = config.channels_per_block * int(np.prod(convolution.weight.shape[2:]))
-    packed = pack_dense(convolution.weight, cuts[0].variant.outputs, taps_per_block, bounds)
+    packed = pack_dense(convolution.weight, tiles[0].variant.outputs, taps_per_block, bounds)
     return plan.Dense(
         weights=binding.keep(packed.weights),
         starts=binding.keep(packed.starts),
@@ -65,34 +65,36 @@ def dense(
         block_count=len(packed.blocks) - 1,
         bounds=binding.keep(np.array(bounds, np.int32)),
         group_count=len(bounds) - 1,
-        by_place=is_by_place(convolution, config, cuts),
-        **shared(convolution, binding, cuts),
+        tile_major=is_tile_major(convolution, config, tiles),
+        **common_fields(convolution, binding, tiles),
     )
 
 
-def across_lanes(
-    convolution: "Convolution", binding: Binding, config: Config, cuts: list[Cut], bounds: list[int]
+def make_lanewise(
+    convolution: "Convolution", binding: Binding, config: Config, tiles: list[Tile], bounds: list[int]
 ) -> plan.Lanewise:
-    common = shared(convolution, binding, cuts)
+    common = common_fields(convolution, binding, tiles)
     for unused in ("in_row", "out_row", "mask_row", "in_column"):
         del common[unused]
-    return lanewise(convolution, binding, all_taps(convolution), bounds, common)
+    return lanewise_structure(convolution, binding, all_taps(convolution), bounds, common)
 
 
 def all_taps(convolution: "Convolution") -> Ints:
-    """Return where the inputs of all weights of an output lie, in bytes from its own place."""
+    """Return the byte offsets of all inputs of an output from the output's own pixel."""
     _, inputs, high, wide = convolution.weight.shape
     dilation, padding = convolution.dilation, convolution.padding
     channel, ky, kx = (each.reshape(-1).astype(np.int32) for each in np.indices((inputs, high, wide)))
     dy, dx = ky * dilation[0] - padding[0], kx * dilation[1] - padding[1]
-    return tap_bytes(convolution.source.field, channel, dy, dx)
+    return tap_offsets(convolution.source.field, channel, dy, dx)
 
 
-def depthwise(convolution: "Convolution", binding: Binding, cuts: list[Cut]) -> tuple[plan.Depthwise, int]:
+def make_depthwise(
+    convolution: "Convolution", binding: Binding, tiles: list[Tile]
+) -> tuple[plan.Depthwise, int]:
     source, images = convolution.source.field, convolution.target.field.groups
     channels = len(convolution.weight)
     per_task = max(1, min(8, channels * images // (4 * convolution.threads)))
-    common = shared(convolution, binding, cuts)
+    common = common_fields(convolution, binding, tiles)
     del common["in_column"], common["images"]
     common["in_row"] = source.pitch
     return plan.Depthwise(
@@ -105,11 +107,11 @@ def depthwise(convolution: "Convolution", binding: Binding, cuts: list[Cut]) -> 
     ), -(-channels // per_task) * images
 
 
-def shared(convolution: "Convolution", binding: Binding, cuts: list[Cut]) -> dict[str, Any]:
+def common_fields(convolution: "Convolution", binding: Binding, tiles: list[Tile]) -> dict[str, Any]:
     """Return the fields that all these structures have in common."""
     source, target, step = convolution.source, convolution.target, convolution.step
     begin, end, flat = source.field, target.field, convolution.is_flat
-    # A bundle may reach beyond the last output.
+    # The last bundle may reach beyond the last output.
     bias = np.zeros(len(convolution.weight) + MOST_OUTPUTS, np.float32)
     if convolution.bias is not None:
         bias[: len(convolution.weight)] = convolution.bias
@@ -117,8 +119,8 @@ def shared(convolution: "Convolution", binding: Binding, cuts: list[Cut]) -> dic
         "in_": binding.address(source.buffer) + 4 * begin.origin,
         "out": binding.address(target.buffer) + 4 * end.origin,
         "bias": binding.keep(bias),
-        "finish": finish(convolution, binding),
-        "tiles": binding.keep(tiles(convolution, cuts)),
+        "epilogue": epilogue(convolution, binding),
+        "tiles": binding.keep(tile_table(convolution, tiles)),
         "in_image": begin.image,
         "out_image": end.image,
         "out_plane": end.plane,
@@ -126,13 +128,13 @@ def shared(convolution: "Convolution", binding: Binding, cuts: list[Cut]) -> dic
         "out_row": 0 if flat else end.pitch,
         "mask_row": end.geometry.width * end.lanes,
         "in_column": step[1] * end.lanes,
-        "tile_count": len(cuts),
+        "tile_count": len(tiles),
         "images": end.groups,
     }
 
 
-def tiles(convolution: "Convolution", cuts: list[Cut]) -> Array:
-    """Return where each tile lies in the input, the output, the residual and the mask, and its kernel."""
+def tile_table(convolution: "Convolution", tiles: list[Tile]) -> Array:
+    """Return for each tile its offsets in the input, the output, the residual and the mask, and its kernel."""
     source, target, step = convolution.source.field, convolution.target.field, convolution.step
     rest = convolution.residual.field if convolution.residual else None
     lanes, columns = target.lanes, target.geometry.width
@@ -145,17 +147,17 @@ def tiles(convolution: "Convolution", cuts: list[Cut]) -> Array:
                 (y * columns + x) * lanes,
                 variant.number,
             )
-            for y, x, variant in cuts
+            for y, x, variant in tiles
         ],
         np.int32,
     )
 
 
-def finish(convolution: "Convolution", binding: Binding) -> plan.Finish:
+def epilogue(convolution: "Convolution", binding: Binding) -> plan.Epilogue:
     low, high, function = clamp(convolution.activation)
-    mask = convolution.target.field.mask if convolution.masked else None
+    mask = convolution.target.field.mask if convolution.is_masked else None
     residual = convolution.residual
-    made = plan.Finish(low=low, high=high, function=function)
+    made = plan.Epilogue(low=low, high=high, function=function)
     made.mask = binding.keep(mask) if mask is not None else None
     if residual:
         field = residual.field
@@ -165,7 +167,7 @@ def finish(convolution: "Convolution", binding: Binding) -> plan.Finish:
 
 
 def clamp(activation: Activation | None) -> tuple[float, float, int]:
-    """Return the bounds of an activation that is a clamp, and the number of one that is not."""
+    """Return the bounds of an activation that is a clamp, and the number of any other (0: none)."""
     name = activation.name if activation else ""
     if name == "relu":
         return 0.0, float("inf"), 0
@@ -174,24 +176,24 @@ def clamp(activation: Activation | None) -> tuple[float, float, int]:
     return -float("inf"), float("inf"), plan.FUNCTIONS.index(name)
 
 
-def usual_bounds(convolution: "Convolution", config: Config, cuts: list[Cut]) -> list[int]:
-    """Return where groups of outputs begin: enough tasks for the threads, weights that stay in the second cache."""
+def default_bounds(convolution: "Convolution", config: Config, tiles: list[Tile]) -> list[int]:
+    """Return the bounds of groups of outputs: enough tasks for all threads, weights that fit the L2 cache."""
     outputs, threads = len(convolution.weight), convolution.threads
-    jobs = len(cuts) * convolution.target.field.groups
+    jobs = len(tiles) * convolution.target.field.groups
     parts = -(-outputs // config.outputs_per_group)
     if threads > 1:
         parts = max(parts, -(-4 * threads // jobs))
     if jobs > 1:
-        parts = max(parts, -(-weight_bytes(convolution, config) // SECOND_CACHE))
+        parts = max(parts, -(-weight_bytes(convolution, config) // L2_BYTES))
     parts = max(1, min(parts, outputs // 4))
-    bundle = cuts[0].variant.outputs
+    bundle = tiles[0].variant.outputs
     edges = [min(outputs, round(outputs * i / parts / bundle) * bundle) for i in range(parts)]
     return sorted({*edges, outputs})
 
 
-def is_by_place(convolution: "Convolution", config: Config, cuts: list[Cut]) -> bool:
-    """Whether tasks are numbered tile by tile: where all weights stay in the cache; else group by group."""
-    return convolution.threads > 1 and len(cuts) > 1 and weight_bytes(convolution, config) <= SECOND_CACHE
+def is_tile_major(convolution: "Convolution", config: Config, tiles: list[Tile]) -> bool:
+    """Whether tasks are numbered tile by tile, since all weights fit the cache, rather than group by group."""
+    return convolution.threads > 1 and len(tiles) > 1 and weight_bytes(convolution, config) <= L2_BYTES
 
 
 def weight_bytes(convolution: "Convolution", config: Config) -> int:
@@ -199,10 +201,10 @@ def weight_bytes(convolution: "Convolution", config: Config) -> int:
 
 
 def scratch(convolution: "Convolution", config: Config) -> int:
-    """Return how many floats of sums wait between blocks, or to be transposed."""
+    """Return the floats of scratch memory: sums between blocks, or sums to be transposed."""
     if config.kernel == LANEWISE:
-        return convolution.kernels.lanes * convolution.cuts(config)[0].variant.outputs
+        return convolution.kernels.lanes * convolution.tiles(config)[0].variant.outputs
     if config.channels_per_block >= convolution.nonzeros.channels:
         return 0
-    largest = max(cut.variant.vectors for cut in convolution.cuts(config))
+    largest = max(tile.variant.vectors for tile in convolution.tiles(config))
     return (len(convolution.weight) + MOST_OUTPUTS) * largest * convolution.kernels.lanes

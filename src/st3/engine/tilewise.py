@@ -1,4 +1,4 @@
-"""Two 1x1 convolutions as one, tile by tile: what the first writes, the second reads from the cache."""
+"""Two 1x1 convolutions as one operation, tile by tile: the second reads from the cache what the first writes."""
 
 from ctypes import Structure
 from dataclasses import dataclass, replace
@@ -6,16 +6,16 @@ from dataclasses import dataclass, replace
 from . import plan
 from .config import Alternative, Config
 from .convolution import Convolution
-from .guesses import sparse_guesses
-from .planned import Binding
-from .structures import scratch, structure
+from .cost_model import sparse_candidates
+from .operation import Binding
+from .structures import make_structure, scratch
 
-FRONT = 1024 * 1024  # bytes of a value from which its next reader should follow at once
+LARGE_VALUE_BYTES = 1024 * 1024  # a larger value between two convolutions leaves the cache
 
 
 @dataclass(frozen=True, eq=False)
 class Tilewise:
-    """Two 1×1 convolutions, tile by tile: what the first writes, the second reads from the cache."""
+    """Two 1×1 convolutions, tile by tile or one after the other."""
 
     first: Convolution
     second: Convolution
@@ -29,27 +29,27 @@ class Tilewise:
         first, second = replace(self.first, flat=flat), replace(self.second, flat=flat)
         found = []
         best: dict[tuple[int, int], tuple[float, Config]] = {}
-        for cost, config in sparse_guesses(second):
+        for cost, config in sparse_candidates(second):
             best.setdefault((config.down, config.across), (cost, config))
-        for cost, config in sparse_guesses(first):
+        for cost, config in sparse_candidates(first):
             key = (config.down, config.across)
             if key not in best:
                 continue
             cost_after, after = best[key]
-            if first.cuts(config)[0].variant.outputs != second.cuts(after)[0].variant.outputs:
+            if first.tiles(config)[0].variant.outputs != second.tiles(after)[0].variant.outputs:
                 continue
             label = f"sparse tilewise {tuple(config)} {tuple(after)}"
             floats = max(scratch(first, config), scratch(second, after))
             found.append(
                 Alternative(
-                    label, cost + cost_after, PairMaker(first, config, second, after), floats, "sparse"
+                    label, cost + cost_after, TilewiseMaker(first, config, second, after), floats, "sparse"
                 )
             )
-        apart = self.apart()
-        return sorted(found[:6], key=lambda each: each.cost) + apart
+        separate = self.separate()
+        return sorted(found[:6], key=lambda each: each.cost) + separate
 
-    def apart(self) -> list[Alternative]:
-        """Return one after the other, as the alternative."""
+    def separate(self) -> list[Alternative]:
+        """Return the alternatives that compute one convolution after the other."""
         pairs = zip(self.first.alternatives()[:2], self.second.alternatives()[:2], strict=False)
         return [
             Alternative(
@@ -64,8 +64,8 @@ class Tilewise:
 
 
 @dataclass(frozen=True)
-class PairMaker:
-    """Makes the structures of the two."""
+class TilewiseMaker:
+    """Builds the structure of the pair."""
 
     first: Convolution
     config: Config
@@ -78,7 +78,7 @@ class PairMaker:
             outputs = len(part.weight)
             size = config.outputs_per_group
             bounds = [*range(0, outputs, size), outputs]
-            made, _ = structure(part, binding, config, bounds)
+            made, _ = make_structure(part, binding, config, bounds)
             parts.append(binding.hold(made))
-        tiles = len(self.first.cuts(self.config))
+        tiles = len(self.first.tiles(self.config))
         return [(plan.Tilewise(first=parts[0], second=parts[1]), tiles * self.first.target.field.groups)]

@@ -1,65 +1,65 @@
-"""An operation that torch evaluates: the exact operator, its constants, and the places its inputs go to."""
+"""A call that torch evaluates: the operator with its arguments, and placeholders for values of the program."""
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
-__all__ = ["Read", "TorchCall", "replaced"]
+__all__ = ["Read", "TorchCall", "substitute"]
 
 
 @dataclass(frozen=True)
 class Read:
-    """Stands in the arguments of a call for the value of that name."""
+    """A placeholder in the arguments of a call: the value of that name."""
 
     name: str
 
 
 @dataclass(frozen=True)
 class TorchCall:
-    """function(*args, **kwargs), with tensors for every `Read` in the arguments.
+    """function(*args, **kwargs), with a tensor for every `Read` in the arguments.
 
-    The arguments may hold further calls: what is not a float32 tensor (the pair that `max` returns, a mask, a number
-    taken out of a tensor) is no value of a program, so whoever needs it computes it.
+    The arguments may contain further calls: a result that is not a float32 tensor (the pair that `max` returns, a mask,
+    a number) cannot be a value of a program, so every call that needs it computes it.
     """
 
     function: Callable[..., Any]
     args: tuple[Any, ...]
     kwargs: dict[str, Any]
     name: str  # of the result in the graph
-    is_value: bool  # whether the result could be a value of a program: it is a float32 tensor
+    is_value: bool  # whether the result is a float32 tensor, so that it can be a value of a program
 
     @property
     def sources(self) -> tuple[str, ...]:
-        """The values that are read, each once, in order."""
+        """The values that are read, in order, without repetitions."""
         return tuple(dict.fromkeys(self.reads))
 
     @property
     def reads(self) -> tuple[str, ...]:
-        """The values that are read, as often as they are read."""
+        """The values that are read, in order, with repetitions."""
         return tuple(_reads((self.args, self.kwargs)))
 
     @property
     def operators(self) -> list[str]:
-        """What torch is asked to do, in the order in which it does it."""
+        """The operators that torch evaluates, in order."""
         inner = [part.operators for part in _parts((self.args, self.kwargs)) if isinstance(part, TorchCall)]
         own = str(getattr(self.function, "__name__", self.function)).partition(".")[0]
         is_ours = getattr(self.function, "__module__", "").startswith("st3.")
         return [*(name for names in inner for name in names), *([] if is_ours else [own])]
 
     def evaluate(self, values: dict[str, Any]) -> Any:
-        """Return what torch makes of these values."""
-        args, kwargs = replaced((self.args, self.kwargs), lambda part: _evaluated(part, values))
+        """Return the result of the call for these values."""
+        args, kwargs = substitute((self.args, self.kwargs), lambda part: _evaluate_part(part, values))
         return self.function(*args, **kwargs)
 
     def with_inner(self, call: "TorchCall") -> "TorchCall":
-        """Return this call with another one in the place of the value that the other makes."""
+        """Return this call with `call` in place of the value that it computes."""
 
         def new(part: Read | TorchCall) -> Read | TorchCall:
             if isinstance(part, TorchCall):
                 return part.with_inner(call)
             return call if part.name == call.name else part
 
-        args, kwargs = replaced((self.args, self.kwargs), new)
+        args, kwargs = substitute((self.args, self.kwargs), new)
         return replace(self, args=args, kwargs=kwargs)
 
     def __call__(self, *tensors: Any) -> Any:
@@ -67,7 +67,7 @@ class TorchCall:
         return self.evaluate(dict(zip(self.sources, tensors, strict=True)))
 
 
-def _evaluated(part: "Read | TorchCall", values: dict[str, Any]) -> Any:
+def _evaluate_part(part: "Read | TorchCall", values: dict[str, Any]) -> Any:
     return values[part.name] if isinstance(part, Read) else part.evaluate(values)
 
 
@@ -82,20 +82,20 @@ def _reads(argument: Any) -> Iterator[str]:
 def _parts(argument: Any) -> list["Read | TorchCall"]:
     """Return the values and calls in some arguments, without looking into the calls."""
     found: list[Read | TorchCall] = []
-    replaced(argument, found.append)
+    substitute(argument, found.append)
     return found
 
 
-def replaced(argument: Any, new: Callable[[Any], Any]) -> Any:
-    """Return arguments with something new for each `Read` and each call in them."""
+def substitute(argument: Any, new: Callable[[Any], Any]) -> Any:
+    """Return the arguments with every `Read` and every call in them replaced by `new` of it."""
     match argument:
         case Read() | TorchCall():
             return new(argument)
         case tuple() | list():
-            return type(argument)(replaced(item, new) for item in argument)
+            return type(argument)(substitute(item, new) for item in argument)
         case dict():
-            return {key: replaced(item, new) for key, item in argument.items()}
+            return {key: substitute(item, new) for key, item in argument.items()}
         case slice():
-            return slice(*replaced((argument.start, argument.stop, argument.step), new))
+            return slice(*substitute((argument.start, argument.stop, argument.step), new))
         case _:
             return argument

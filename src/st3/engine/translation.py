@@ -1,9 +1,8 @@
-"""From the captured graph to a program: one step for every operation, in the order of the graph.
+"""Translate a captured graph to a program: one step for every call, in the order of the graph.
 
-What depends on constants alone is computed here, once. An operation that has a step of its own becomes that step, any
-other one a step in torch, so every model becomes a program. Values of a program are float32 tensors: what is none (a
-mask, a tuple, a number) is computed inside the torch steps that need it. So are mere views, which torch makes for
-nothing and a program would have to copy.
+Calls that depend on constants alone are evaluated here. A call without a translator becomes a step in torch, so every
+model can be translated. The values of a program are float32 tensors: other results (masks, tuples, numbers) are
+computed inside the torch steps that need them. So are views, which cost torch nothing and a program a copy.
 """
 
 import operator
@@ -15,33 +14,33 @@ import torch
 from torch import Tensor, fx
 from torch.utils._pytree import TreeSpec
 
-from .capture import Captured
-from .carried import carried_shape, restored
-from .operation import NotCovered, Operation
-from .operations import COVERED
-from .operations.shapes import COPIES, RESHAPES, VIEWS
+from .aten_call import NO_STEP, AtenCall, NotCovered
+from .capture import CapturedGraph
+from .float_bits import float_bits_shape, from_float_bits
 from .program import InTorch, Program, Shape, Step
-from .torch_call import Read, TorchCall, replaced
+from .torch_call import Read, TorchCall, substitute
+from .translators import COVERED
+from .translators.shapes import COPIES, RESHAPES, VIEWS
 
-__all__ = ["Translated", "translate"]
+__all__ = ["Translation", "translate"]
 
 
 @dataclass(frozen=True)
-class Translated:
-    """A program, and what the model's answer is made of: values, what torch makes of values, plain constants."""
+class Translation:
+    """A program, and the leaves of the model's output: values, torch calls on values, constants."""
 
     program: Program
     leaves: tuple[Any, ...]
     out_spec: TreeSpec
 
 
-def translate(captured: Captured) -> Translated:
+def translate(captured: CapturedGraph) -> Translation:
     """Translate the graph; nothing is optimised yet."""
     walk = _Walk(captured)
     for node in captured.graph.nodes:
-        walk.take(node)
+        walk.visit(node)
     known = (walk.known[leaf] if isinstance(leaf, fx.Node) else leaf for leaf in captured.outputs)
-    leaves = replaced(tuple(known), walk.made)
+    leaves = substitute(tuple(known), walk.as_value)
     read = [leaf.name for leaf in leaves if isinstance(leaf, Read)]
     read += [name for leaf in leaves if isinstance(leaf, TorchCall) for name in leaf.sources]
     program = Program(
@@ -50,13 +49,13 @@ def translate(captured: Captured) -> Translated:
         inputs=captured.inputs,
         outputs=tuple(dict.fromkeys(read)),
     )
-    return Translated(program, leaves, captured.out_spec)
+    return Translation(program, leaves, captured.out_spec)
 
 
 class _Walk:
-    """What is known of every node: a value (`Read`), a call that torch makes where it is needed, or a constant."""
+    """Visits the nodes in order; `known` maps each to a value (`Read`), a deferred call, or a constant."""
 
-    def __init__(self, captured: Captured) -> None:
+    def __init__(self, captured: CapturedGraph) -> None:
         self.captured = captured
         self.known: dict[fx.Node, Any] = {}
         self.steps: list[Step] = []
@@ -64,35 +63,35 @@ class _Walk:
         self.nodes: dict[str, fx.Node] = {}
         self.names: Counter[str] = Counter()
 
-    def take(self, node: fx.Node) -> None:
+    def visit(self, node: fx.Node) -> None:
         self.nodes[node.name] = node
         if node.op == "placeholder":
-            self.known[node] = self._placeholder(node)
+            self.known[node] = self._visit_placeholder(node)
         elif node.op == "get_attr":
             self.known[node] = self.captured.attributes[str(node.target)]
         elif node.op == "call_function" and node.meta.get("val") is not None:  # None: a check that passed
-            self.known[node] = self._called(node)
+            self.known[node] = self._visit_call(node)
 
-    def made(self, part: Read | TorchCall) -> Read | TorchCall:
-        """Return the value that a call makes, by a step of torch if there is none yet; itself if it makes none."""
+    def as_value(self, part: Read | TorchCall) -> Read | TorchCall:
+        """Return a call's result as a value, adding a torch step if needed; the call itself if it cannot be one."""
         if isinstance(part, Read) or not part.is_value:
             return part
         if part.name not in self.shapes:
-            self._add(_in_torch(part, NO_STEP), self.nodes[part.name], part)
+            self._add_step(_in_torch(part, NO_STEP), self.nodes[part.name], part)
         return Read(part.name)
 
-    def _placeholder(self, node: fx.Node) -> Any:
+    def _visit_placeholder(self, node: fx.Node) -> Any:
         if node.name in self.captured.constants:
             return self.captured.constants[node.name].detach()
         if node.name not in self.captured.inputs:
             return node.meta.get("val")  # a plain value in the caller's arguments
         dtype, shape = node.meta["val"].dtype, _shape(node)
-        self.shapes[node.name] = carried_shape(dtype, shape)
+        self.shapes[node.name] = float_bits_shape(dtype, shape)
         if dtype is torch.float32:
             return Read(node.name)
-        return TorchCall(restored, (Read(node.name), dtype, shape), {}, node.name, is_value=False)
+        return TorchCall(from_float_bits, (Read(node.name), dtype, shape), {}, node.name, is_value=False)
 
-    def _called(self, node: fx.Node) -> Any:
+    def _visit_call(self, node: fx.Node) -> Any:
         assert callable(node.target)
         args, kwargs = fx.node.map_arg((node.args, node.kwargs), self.known.__getitem__)
         call = TorchCall(node.target, tuple(args), dict(kwargs), node.name, _is_value(node))
@@ -105,25 +104,25 @@ class _Walk:
                 return call.args[0]
             if call.function in RESHAPES:  # `view` would refuse a view with other strides
                 return replace(call, function=torch.reshape, args=(call.args[0], _shape(node)), kwargs={})
-        step = self._step(node, call)
-        return step if isinstance(step, Read) else self._add(step, node, call)
+        step = self._translate_call(node, call)
+        return step if isinstance(step, Read) else self._add_step(step, node, call)
 
-    def _step(self, node: fx.Node, call: TorchCall) -> Step | Read:
+    def _translate_call(self, node: fx.Node, call: TorchCall) -> Step | Read:
         translate_one = COVERED.get(_operator(call))
         if translate_one is None:
             return _in_torch(call, NO_STEP)
         try:
-            return translate_one(Operation(node, call, self.shapes, self.made))
+            return translate_one(AtenCall(node, call, self.shapes, self.as_value))
         except NotCovered as refusal:
             return _in_torch(call, str(refusal))
 
-    def _add(self, step: Step, node: fx.Node, call: TorchCall) -> Read:
+    def _add_step(self, step: Step, node: fx.Node, call: TorchCall) -> Read:
         self.shapes[step.target] = _shape(node)
         self.steps.append(replace(step, name=self._name(node, call)))
         return Read(step.target)
 
     def _name(self, node: fx.Node, call: TorchCall) -> str:
-        """Return what a report calls the step: torch's own module by its path, others with the operator."""
+        """Return the step's name in the report: the path of its module, and the operator unless that is obvious."""
         stack = node.meta.get("nn_module_stack") or {}
         path, kind = next(((p, k) for p, k, *_ in reversed(list(stack.values())) if p), ("", ""))
         kind = kind if isinstance(kind, str) else f"{kind.__module__}.{kind.__qualname__}"
@@ -134,9 +133,7 @@ class _Walk:
         return name if self.names[name] == 1 else f"{name} ({self.names[name]})"
 
 
-NO_STEP = "the engine has no such step"
-
-# Operators that are what their module does, so that its path is name enough.
+# Operators that are all their module does, so that its path is a sufficient name.
 OF_ITS_MODULE = {
     "conv2d",
     "linear",
@@ -152,7 +149,7 @@ def _in_torch(call: TorchCall, why: str) -> Step:
 
 
 def _operator(call: TorchCall) -> Any:
-    """Return the operator; for an item of a tuple the operator that makes the tuple."""
+    """Return the operator; for an item of a tuple, the operator that returns the tuple."""
     if call.function is operator.getitem and isinstance(call.args[0], TorchCall):
         return call.args[0].function
     return call.function
@@ -163,8 +160,8 @@ def _shape(node: fx.Node) -> Shape:
 
 
 def _is_value(node: fx.Node) -> bool:
-    made = node.meta["val"]
-    return isinstance(made, Tensor) and made.dtype is torch.float32
+    result = node.meta["val"]
+    return isinstance(result, Tensor) and result.dtype is torch.float32
 
 
 def _is_random(function: Any) -> bool:

@@ -1,45 +1,45 @@
-"""Which alternative is fastest here: measured once for each shape, sparsity and number of threads, then remembered.
+"""Measure which alternative is fastest, once for each shape, sparsity and number of threads, and cache the result.
 
-The file lies in the user's cache folder; $ST3_TUNING names another one, or is "off".
+The cache file is in the user's cache folder; $ST3_TUNING names another file, or is "off".
 """
 
 import contextlib
 import json
 import os
 import platform
-import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
+from ..atomic import write_text
 from .config import Alternative
 
-VERSION = 4  # of the kernels: older measurements say nothing
-TRIES = 16  # alternatives measured: the best guesses
-OF_EACH_KIND = 4  # at least so many dense ones, sparse ones, ...
-FAR = 2.5  # unless they are guessed to cost more than so many times the best
+VERSION = 4  # of the kernels: older measurements are void
+MAX_TRIES = 16  # measure this many alternatives, lowest estimates first
+MIN_PER_KIND = 4  # and at least this many of each kind (sparse, dense, ...)
+MAX_COST_RATIO = 2.5  # unless their estimate exceeds the best one by this factor
 
 
 class Tuner:
-    """Remembers what was fastest."""
+    """Chooses the fastest alternatives and caches the choices."""
 
     def __init__(self, file: Path | None) -> None:
         self.file = file
-        self.known: dict[str, str] = read(file) if file else {}
+        self.known: dict[str, str] = read_cache(file) if file else {}
         self.changed = False
 
     def choose(
         self, key: str, alternatives: list[Alternative], time: Callable[[list[Alternative]], list[float]]
     ) -> tuple[Alternative, dict[str, float]]:
-        """Return the fastest alternative, and what was measured in milliseconds, by label."""
+        """Return the fastest alternative, and the measured milliseconds by label."""
         labels = {each.label: each for each in alternatives}
         if self.known.get(key) in labels:
             return labels[self.known[key]], {}
         ranked = sorted(alternatives, key=lambda each: each.cost)
-        candidates = ranked[:TRIES]
-        near = [each for each in ranked[TRIES:] if each.cost < FAR * ranked[0].cost]
+        candidates = ranked[:MAX_TRIES]
+        near = [each for each in ranked[MAX_TRIES:] if each.cost < MAX_COST_RATIO * ranked[0].cost]
         for kind in dict.fromkeys(map(kind_of, ranked)):
-            tried = sum(kind_of(each) == kind for each in ranked[:TRIES])
-            candidates += [each for each in near if kind_of(each) == kind][: max(0, OF_EACH_KIND - tried)]
+            tried = sum(kind_of(each) == kind for each in ranked[:MAX_TRIES])
+            candidates += [each for each in near if kind_of(each) == kind][: max(0, MIN_PER_KIND - tried)]
         if len(candidates) == 1:
             return candidates[0], {}
         measured = dict(zip((each.label for each in candidates), time(candidates), strict=True))
@@ -49,26 +49,24 @@ class Tuner:
         return labels[best], measured
 
     def save(self) -> None:
-        """Write what was learnt. A cache that cannot be written is no fault: it is measured again."""
+        """Write the cache file. If that fails, the next process measures again."""
         if self.file is None or not self.changed:
             return
         with contextlib.suppress(OSError):
             self.file.parent.mkdir(parents=True, exist_ok=True)
-            known = {**read(self.file), **self.known}  # another process may have added its own
-            handle, beside = tempfile.mkstemp(dir=self.file.parent, prefix=".tuning-")
-            with os.fdopen(handle, "w", encoding="utf-8") as stream:
-                json.dump({"version": VERSION, "fastest": known}, stream, indent=0, sort_keys=True)
-            os.replace(beside, self.file)
+            known = {**read_cache(self.file), **self.known}  # another process may have added entries
+            content = {"version": VERSION, "fastest": known}
+            write_text(self.file, json.dumps(content, indent=0, sort_keys=True))
         self.changed = False
 
 
 def kind_of(alternative: Alternative) -> str:
-    """Return what kind of way it is: guesses are good within a kind, less so between kinds."""
+    """Return the kind of an alternative; estimates are better within a kind than between kinds."""
     return "apart" if alternative.label.startswith("sparse apart") else alternative.kernel
 
 
-def read(file: Path) -> dict[str, str]:
-    """Return the remembered labels; nothing where the file is missing, damaged or of another version."""
+def read_cache(file: Path) -> dict[str, str]:
+    """Return the cached labels; none if the file is missing, damaged or of another version."""
     try:
         content = json.loads(file.read_text(encoding="utf-8"))
         if content["version"] != VERSION:
@@ -79,7 +77,7 @@ def read(file: Path) -> dict[str, str]:
 
 
 def cache_file() -> Path | None:
-    """Return where measurements are kept; None: nowhere."""
+    """Return the path of the cache file; None if caching is off."""
     asked = os.environ.get("ST3_TUNING", "")
     if asked == "off":
         return None
@@ -90,7 +88,7 @@ def cache_file() -> Path | None:
 
 
 def processor() -> str:
-    """Return a name of the processor that can be part of a file's name."""
+    """Return the processor's name in a form that can be part of a file name."""
     name = platform.processor() or platform.machine()
     with contextlib.suppress(OSError, StopIteration):
         lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()

@@ -1,4 +1,4 @@
-"""A program's values while it is planned: where each lies, in one layout or several."""
+"""The values of a program during planning: where each is stored, in one layout or several."""
 
 from dataclasses import dataclass, field
 
@@ -8,8 +8,8 @@ from .program import Shape
 
 
 @dataclass(frozen=True)
-class Plain:
-    """A value in the usual order: in the arena, or in a tensor of the caller."""
+class PlainArray:
+    """A value in contiguous order: in an arena buffer, or in the caller's tensor number `slot`."""
 
     buffer: Buffer | None
     slot: int = -1
@@ -20,8 +20,8 @@ class Plain:
 
 
 @dataclass(frozen=True)
-class Laid:
-    """A value as a field in the arena."""
+class FieldArray:
+    """A field and the arena buffer that holds it."""
 
     field: Field
     buffer: Buffer
@@ -29,22 +29,24 @@ class Laid:
 
 @dataclass
 class Value:
-    """One value: its shape, and the forms of it that exist by now."""
+    """One value: its shape, and the layouts in which it exists so far."""
 
     shape: Shape
-    plain: Plain | None = None
-    pictures: dict[Geometry, Laid] = field(default_factory=dict)  # (n, c, h, w)
-    rows: dict[Geometry, Laid] = field(default_factory=dict)  # rows of a matrix, columns as channels
+    plain: PlainArray | None = None
+    image_fields: dict[Geometry, FieldArray] = field(default_factory=dict)  # (n, c, h, w)
+    row_fields: dict[Geometry, FieldArray] = field(
+        default_factory=dict
+    )  # matrix rows as pixels, columns as channels
     not_negative: bool = False
 
     @property
     def geometry(self) -> Geometry | None:
-        """The geometry that it has as pictures, if it has one."""
-        return next(iter(self.pictures), None)
+        """The geometry of its image field, if there is one."""
+        return next(iter(self.image_fields), None)
 
     @property
     def matrix(self) -> tuple[int, int]:
-        """Rows and columns, where the last axis makes the columns."""
+        """Rows and columns; the last axis is the columns."""
         rows = 1
         for side in self.shape[:-1]:
             rows *= side

@@ -1,1 +1,1 @@
-"""Whole runs: what determines one, how it is carried out, and how its results are read and shown."""
+"""Whole runs: what determines a run, how it is trained, and how its results are read and shown."""

@@ -1,56 +1,56 @@
-"""What a file of weights says about its model: taken only as far as it is what st3 writes."""
+"""The metadata in a file of weights: checked before use, since anybody may have written the file."""
 
 from collections.abc import Callable
 from typing import Any
 
-__all__ = ["understood"]
+__all__ = ["check_metadata"]
 
 
-def understood(metadata: Any) -> tuple[dict[str, Any], list[str]]:
-    """Return the parts that can be used, and for every other one a few words on what is wrong with it.
+def check_metadata(metadata: Any) -> tuple[dict[str, Any], list[str]]:
+    """Return the parts that can be used, and a few words on what is wrong with each of the others.
 
-    >>> understood({"model": {"name": "resnet20"}, "layers": "all"})
-    ({'model': {'name': 'resnet20'}}, ['layers is no list of names'])
+    >>> check_metadata({"model": {"name": "resnet20"}, "layers": "all"})
+    ({'model': {'name': 'resnet20'}}, ['layers is not a list of names'])
     """
     if not isinstance(metadata, dict):
         return {}, [f"a {type(metadata).__name__} instead of a table"]
-    about, strange = dict(metadata), []
+    about, faults = dict(metadata), []
     for name, check in CHECKS.items():
         if about.get(name) is None:
             about.pop(name, None)
         elif fault := check(about[name]):
-            strange.append(f"{name} {fault}")
+            faults.append(f"{name} {fault}")
             del about[name]
-    return about, strange
+    return about, faults
 
 
-def _model(part: Any) -> str:
-    if fault := _named(part, "arguments"):
+def _model_fault(part: Any) -> str:
+    if fault := _table_fault(part, "arguments"):
         return fault
     is_wrong = any(not _is_count(part[key]) for key in ("classes", "channels") if key in part)
-    return "has numbers of classes and channels that are none" if is_wrong else ""
+    return "has classes or channels that are not positive integers" if is_wrong else ""
 
 
-def _data(part: Any) -> str:
-    if fault := _named(part, "options"):
+def _data_fault(part: Any) -> str:
+    if fault := _table_fault(part, "options"):
         return fault
     if "classes" in part and not _are_names(part["classes"]):
-        return "has classes that are no list of names"
+        return "has classes that are not a list of names"
     shape = part.get("shape")
     if "shape" in part and not (isinstance(shape, list) and len(shape) == 3 and all(map(_is_count, shape))):
         return "has a shape that is not channels, height, width"
     return ""
 
 
-def _layers(part: Any) -> str:
-    return "" if _are_names(part) else "is no list of names"
+def _layers_fault(part: Any) -> str:
+    return "" if _are_names(part) else "is not a list of names"
 
 
-def _named(part: Any, settings: str) -> str:
-    """Return what keeps the part from being a table with a name and, perhaps, settings."""
+def _table_fault(part: Any, settings: str) -> str:
+    """Return what is wrong with a table that needs a name and may have settings; empty if nothing is."""
     if not isinstance(part, dict) or not isinstance(part.get("name"), str):
         return "has no name"
-    return "" if isinstance(part.get(settings, {}), dict) else f"has {settings} that are no table"
+    return "" if isinstance(part.get(settings, {}), dict) else f"has {settings} that are not a table"
 
 
 def _are_names(part: Any) -> bool:
@@ -61,4 +61,8 @@ def _is_count(part: Any) -> bool:
     return isinstance(part, int) and part > 0
 
 
-CHECKS: dict[str, Callable[[Any], str]] = {"model": _model, "data": _data, "layers": _layers}
+CHECKS: dict[str, Callable[[Any], str]] = {
+    "model": _model_fault,
+    "data": _data_fault,
+    "layers": _layers_fault,
+}

@@ -1,28 +1,30 @@
-"""What a function of the catalogues, or of the user, can be called with: checked before anything is trained."""
+"""Check the arguments of functions, from the catalogues or the user's own, before anything is trained."""
 
 import inspect
 from collections.abc import Callable, Mapping
 from types import UnionType
-from typing import Any, Literal, Union, get_args, get_origin
+from typing import Any, Literal, TypeVar, Union, get_args, get_origin
 
 from pydantic import TypeAdapter, ValidationError
 
-from ..core.method import METHODS, Method
-from ..registry import closest
+from ..registry import Registry, suggest
 
 __all__ = [
+    "add_classes_and_channels",
     "argument_faults",
-    "handed_over",
-    "method_faults",
-    "method_of",
+    "build_or_none",
+    "default_arguments",
     "missing_arguments",
+    "object_faults",
     "takes_classes",
     "value_faults",
 ]
 
+T = TypeVar("T")
+
 PLAIN = (bool, int, float, str, type(None))
 
-# What functions call the number of classes and of input channels.
+# The names that functions have for the number of classes and of input channels.
 CLASSES = ("classes", "num_classes")
 CHANNELS = ("channels", "in_channels", "in_chans")
 
@@ -30,7 +32,7 @@ CHANNELS = ("channels", "in_channels", "in_chans")
 def argument_faults(
     make: Callable[..., Any], arguments: Mapping[str, Any], what: str, taken: tuple[str, ...] = ()
 ) -> list[str]:
-    """Return a sentence for every argument that `make` does not take; those in `taken` are not the user's to give."""
+    """Return a sentence for every argument that `make` does not take, or that is `taken`: filled in by st3."""
     takes = _parameters(make)
     if any(p.kind is p.VAR_KEYWORD for p in takes.values()):
         return []
@@ -38,14 +40,13 @@ def argument_faults(
     faults = []
     for name in arguments:
         if name not in known:
-            near = closest(name, known, most=1)
-            advice = f"; did you mean {near[0]!r}?" if near else ""
+            advice = suggest(name, known)
             faults.append(f"{what} takes no argument {name!r}{advice} (known: {', '.join(known) or 'none'})")
     return faults
 
 
 def value_faults(make: Callable[..., Any], arguments: Mapping[str, Any], what: str) -> list[str]:
-    """Return a sentence for every value that is not of its argument's type, as far as that is a plain one."""
+    """Return a sentence for every value that does not fit its annotation; only plain types are checked."""
     takes = _parameters(make)
     faults = []
     for name, value in arguments.items():
@@ -54,38 +55,49 @@ def value_faults(make: Callable[..., Any], arguments: Mapping[str, Any], what: s
         try:
             TypeAdapter(takes[name].annotation).validate_python(value, strict=True)
         except ValidationError as error:
-            said = " or ".join(_lower(fault["msg"]) for fault in error.errors(include_url=False))
-            faults.append(f"{what}, argument {name!r}: {said}, got {value!r}")
+            messages = " or ".join(_lower(fault["msg"]) for fault in error.errors(include_url=False))
+            faults.append(f"{what}, argument {name!r}: {messages}, got {value!r}")
     return faults
 
 
-def method_faults(name: str, arguments: Mapping[str, Any]) -> list[str]:
-    """Return what is wrong with the arguments of a method in the catalogue; it costs nothing to make one."""
-    make, what = METHODS[name], f"method {name!r}"
+def object_faults(registry: Registry[Any], name: str, arguments: Mapping[str, Any]) -> list[str]:
+    """Return what is wrong with the arguments of a registered class, whose objects are cheap to make."""
+    make, what = registry[name], f"{registry.kind} {name!r}"
     if faults := [*argument_faults(make, arguments, what), *value_faults(make, arguments, what)]:
         return faults
     try:
         make(**arguments)
-    except (ValueError, TypeError) as error:
-        return [f"{what}: {error}"]
+    except (ValueError, TypeError, LookupError) as error:
+        return [f"{what}: {error.args[0]}"]
     return []
 
 
-def method_of(name: str, arguments: Mapping[str, Any]) -> Method | None:
-    """Return the method with its arguments; None where `method_faults` would find something."""
-    if name not in METHODS or method_faults(name, arguments):
+def build_or_none(
+    registry: Registry[Callable[..., T]] | Registry[type[T]], name: str, arguments: Mapping[str, Any]
+) -> T | None:
+    """Return the object with these arguments; None if the name is unknown or the arguments are wrong."""
+    if name not in registry or object_faults(registry, name, arguments):
         return None
-    return METHODS[name](**arguments)
+    return registry[name](**arguments)
 
 
-def handed_over(
+def default_arguments(make: Callable[..., Any]) -> dict[str, Any]:
+    """Return the default values of a function's arguments.
+
+    >>> default_arguments(lambda width, depth=3: None)
+    {'depth': 3}
+    """
+    return {name: p.default for name, p in _parameters(make).items() if p.default is not p.empty}
+
+
+def add_classes_and_channels(
     make: Callable[..., Any], arguments: Mapping[str, Any], classes: int, channels: int
 ) -> dict[str, Any]:
-    """Return `arguments` and, under the names that `make` has for them, the numbers of classes and channels.
+    """Return `arguments` and the numbers of classes and channels, under the names that `make` has for them.
 
-    What is in `arguments` goes first. Nothing is added for `**kwargs`: they do not tell which names they take.
+    Given `arguments` take precedence. Nothing is added for `**kwargs`, which do not reveal the names they accept.
 
-    >>> handed_over(lambda num_classes, width: None, {"width": 8}, 10, 3)
+    >>> add_classes_and_channels(lambda num_classes, width: None, {"width": 8}, 10, 3)
     {'num_classes': 10, 'width': 8}
     """
     takes = _parameters(make)
@@ -98,12 +110,12 @@ def handed_over(
 
 
 def takes_classes(make: Callable[..., Any]) -> bool:
-    """Return whether the function is told for how many classes its network is to be."""
+    """Return whether the function has an argument for the number of classes."""
     return any(name in CLASSES for name in _parameters(make))
 
 
 def missing_arguments(make: Callable[..., Any], given: Mapping[str, Any]) -> list[str]:
-    """Return the names of arguments without a default that are not given."""
+    """Return the names of required arguments that are not given."""
     return [
         name
         for name, p in _parameters(make).items()
@@ -119,7 +131,7 @@ def _parameters(make: Callable[..., Any]) -> Mapping[str, inspect.Parameter]:
             continue  # annotations that only a type checker can read
         except ValueError:
             break
-    return {}  # builtins such as dict do not tell what they take
+    return {}  # builtins such as dict have no signature
 
 
 def _is_plain(annotation: Any) -> bool:

@@ -1,4 +1,4 @@
-"""What a model's zeros are worth on this machine: of a stored model, or of a fresh one made sparse."""
+"""Benchmark a stored model, or an untrained network made sparse, on this machine."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,7 +13,7 @@ from ..engine.compare import ENGINE, Comparison, compare
 from ..engine.masking import is_depthwise, mask
 from ..files.weights import WeightsError
 from ..models import MODELS
-from ..registry import closest
+from ..registry import suggest
 from ..training.sections import SettingsError
 from .build import build_model
 from .rebuilt import rebuild
@@ -22,15 +22,14 @@ from .stored_model import read_stored_model
 
 __all__ = ["Bench", "bench", "usual_shape"]
 
-GAIN = 1.05  # below, nobody would notice
+GAIN = 1.05  # smaller gains are not worth mentioning
 
-# The pictures that the networks of the catalogue were made for; for all others 3x32x32.
-SHAPES = {"digits_cnn": (1, 8, 8), "mobilenet_v1": (3, 224, 224), "resnet50": (3, 224, 224)}
+OWN_SHAPE = (3, 32, 32)  # of the pictures for a network that is not in the catalogue
 
 
 @dataclass(frozen=True)
 class Bench:
-    """A comparison, and of what."""
+    """A comparison of engines on one model."""
 
     model: str
     shape: tuple[int, ...]  # of the input, batch included
@@ -39,7 +38,7 @@ class Bench:
 
     @property
     def verdict(self) -> str:
-        """What was gained, in a sentence."""
+        """The gain, in a sentence."""
         least, middle = self.comparison.speed_up
         rival = self.comparison.rival.name
         zeros = f"{100 * self.sparsity:.1f} % zeros"
@@ -47,8 +46,8 @@ class Bench:
             return f"With {zeros} the {ENGINE} is {least:.2f} times as fast as {rival}, the fastest of the others."
         return (
             f"No gain: with {zeros} the {ENGINE} is {least:.2f} times as fast as {rival}. "
-            "Gains begin at about 50 % zeros, spread over the layers where the multiply-adds are, in networks that "
-            "take more than a fraction of a millisecond."
+            "Gains begin at about 50 % zeros in the layers with most multiply-adds, in networks that take more than a "
+            "fraction of a millisecond."
         )
 
     def to_dict(self) -> dict[str, Any]:
@@ -71,20 +70,22 @@ def bench(
 ) -> Bench:
     """Compare the engine with torch, ONNX Runtime and OpenVINO on one model.
 
-    `model` is a run's folder, a file of weights (`network` names its network if the file does not) or a network of the
-    catalogue, which is drawn afresh and made sparse: `sparsity` of its weights become zeros.
+    `model` is a run's folder, a file of weights (`network` names its network if the file does not), or a network of the
+    catalogue, which is initialised and made sparse: `sparsity` of its weights become zero.
     """
-    is_fresh = not Path(model).exists() and (str(model) in MODELS or ":" in str(model))
-    if is_fresh:
-        made, shape = _fresh(str(model), input_shape, 0.9 if sparsity is None else sparsity, allocation)
+    is_untrained = not Path(model).exists() and (str(model) in MODELS or ":" in str(model))
+    if is_untrained:
+        made, shape = _make_network(
+            str(model), input_shape, 0.9 if sparsity is None else sparsity, allocation
+        )
     else:
         if sparsity is not None:
             raise SettingsError(
-                "--sparsity", [f"is for fresh networks; the weights in {model} are what they are"]
+                "--sparsity", [f"is for untrained networks; the weights in {model} have their own sparsity"]
             )
-        if not Path(model).exists() and (near := closest(str(model), MODELS, most=1)):
-            raise WeightsError(f"there is no file or run {model}; did you mean the network {near[0]!r}?")
-        made, shape = _stored(Path(model), network, input_shape)
+        if not Path(model).exists() and (advice := suggest(str(model), MODELS)):
+            raise WeightsError(f"there is no file, run or network {model}{advice}")
+        made, shape = _load_network(Path(model), network, input_shape)
     pictures = torch.randn(batch, *shape, generator=torch.Generator().manual_seed(0))
     comparison = compare(made, [pictures], threads=threads, rounds=rounds, tune=tune)
     return Bench(str(model), tuple(pictures.shape), report(made).sparsity, comparison)
@@ -92,19 +93,19 @@ def bench(
 
 def usual_shape(model: str) -> tuple[int, int, int]:
     """Return the shape of the pictures that a network is usually given."""
-    return SHAPES.get(model, (3, 32, 32))
+    return MODELS.shape(model) if model in MODELS else OWN_SHAPE
 
 
-def _fresh(
+def _make_network(
     name: str, shape: tuple[int, int, int] | None, sparsity: float, allocation: str
 ) -> tuple[nn.Module, tuple[int, int, int]]:
     shape = shape or usual_shape(name)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
         made = build_model(ModelSpec(name=name), 1000 if shape[1] > 100 else 10, shape[0])
-    # As in the papers on uniform sparsity: the first layer and depthwise ones are small and stay dense.
+    # As in the papers on uniform sparsity, the first layer and depthwise layers, which are small, stay dense.
     dense: Patterns = (FIRST, is_depthwise) if allocation == "uniform" and _has_depthwise(made) else FIRST
-    mask(made, sparsity, allocation, keep_dense=dense if allocation == "uniform" else ())
+    mask(made, sparsity, allocation, exclude=dense if allocation == "uniform" else ())
     return made.eval(), shape
 
 
@@ -112,7 +113,7 @@ def _has_depthwise(model: nn.Module) -> bool:
     return any(is_depthwise(name, module) for name, module in model.named_modules())
 
 
-def _stored(
+def _load_network(
     path: Path, network: str | None, shape: tuple[int, int, int] | None
 ) -> tuple[nn.Module, tuple[int, int, int]]:
     stored = read_stored_model(path)
@@ -121,5 +122,7 @@ def _stored(
         raise SettingsError(str(stored.path), ["it does not say which model it is for: add --model NAME"])
     shape = shape or stored.shape
     if shape is None:
-        raise SettingsError(str(stored.path), ["it does not say what its pictures are: add --input 3x32x32"])
+        raise SettingsError(
+            str(stored.path), ["it does not say its input shape: add --input, such as 3x32x32"]
+        )
     return rebuild(stored, made_by, shape), shape

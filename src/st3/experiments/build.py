@@ -1,4 +1,4 @@
-"""From a spec to the things that train: network, method, data, wrapped model, sparsifier."""
+"""Build what a spec names: data, network, wrapped model, method, sparsifier."""
 
 from collections import Counter
 from pathlib import Path
@@ -8,96 +8,111 @@ import torch
 from torch import nn
 from torch.optim import Optimizer
 
-from ..core.sparsify import sparsify
+from ..core.budget.allocation import ALLOCATIONS
 from ..core.method import METHODS, Method
-from ..core.layers.patterns import FIRST, LAST
 from ..core.sparsifier import Sparsifier
+from ..core.sparsify import sparsify
 from ..data import DATASETS, Splits
 from ..models import MODELS
 from ..training.process import Process
+from ..training.scores import class_scores
 from ..training.sections import SettingsError
 from ..training.synced_norm import synchronise_norms
-from .arguments import argument_faults, handed_over, method_faults, missing_arguments, takes_classes
-from .messages import passed_on
-from .own_function import imported
+from .arguments import (
+    add_classes_and_channels,
+    argument_faults,
+    missing_arguments,
+    object_faults,
+    takes_classes,
+)
+from .checks import file_faults
+from .messages import quote_error
+from .own_function import import_function
+from .sparse_choices import choose_ramp
 from .spec import DataSpec, ModelSpec, SparseSpec, Spec
 
 __all__ = ["build_method", "build_model", "build_sparsifier", "build_splits", "check_scores", "wrap"]
 
 
 def build_splits(spec: DataSpec) -> Splits:
-    """Return the data set, read from its directory."""
-    directory = None if spec.dir is None else Path(spec.dir).expanduser()
-    make = DATASETS[spec.name]
+    """Read the data set from its folder."""
+    read = DATASETS[spec.name]
     taken = ("directory", "download")
-    _refuse("data", argument_faults(make, spec.options, f"data set {spec.name!r}", taken))
-    return make(directory, download=spec.download, **spec.options)
+    faults = argument_faults(read, spec.options, f"data set {spec.name!r}", taken)
+    _refuse("data", [*file_faults(spec), *faults])
+    if DATASETS.declaration(spec.name).embedded:
+        return read(**spec.options)
+    directory = None if spec.dir is None else Path(spec.dir).expanduser()
+    return read(directory, download=spec.download, **spec.options)
 
 
 def build_model(spec: ModelSpec, classes: int, channels: int) -> nn.Module:
-    """Return the network for so many classes and input channels, if it takes these arguments.
+    """Build the network, for that many classes and input channels if it has arguments for them.
 
-    The name is one of the catalogue or `package.module:function`; modules of the current folder are found.
+    The name is one of the catalogue or `package.module:function`; modules in the current folder are found.
     """
     if spec.name.startswith("<"):
         raise SettingsError(
-            "model", [f"{spec.name} was handed over in Python: name what builds it, module:function"]
+            "model",
+            [
+                f"{spec.name} was an object in Python: name the function that builds it, --model module:function"
+            ],
         )
-    make = imported(spec.name) if ":" in spec.name else MODELS[spec.name]
+    make = import_function(spec.name) if ":" in spec.name else MODELS[spec.name]
     _refuse("model", argument_faults(make, spec.arguments, f"{spec.name!r}"))
-    given = handed_over(make, spec.arguments, classes, channels)
+    given = add_classes_and_channels(make, spec.arguments, classes, channels)
     missing = missing_arguments(make, given)
     _refuse("model", [f"{spec.name!r} needs {name!r}: --set model.arguments.{name}=..." for name in missing])
     try:
         model = make(**given)
     except Exception as error:
-        said = f"{type(error).__name__}: {passed_on(error)}"
-        raise SettingsError("model", [f"{spec.name!r} cannot be built; it raised {said}"]) from error
+        reason = f"{type(error).__name__}: {quote_error(error)}"
+        raise SettingsError("model", [f"{spec.name!r} cannot be built; it raised {reason}"]) from error
     if not isinstance(model, nn.Module):
         raise SettingsError("model", [f"{spec.name!r} returned a {type(model).__name__}, not an nn.Module"])
     return model
 
 
 def check_scores(model: nn.Module, name: str, splits: Splits) -> None:
-    """Raise unless the model can be trained, and gives one score per class for a picture of this data set."""
+    """Raise unless the model has something to train and returns one score per class for a picture of the data set."""
     if not any(parameter.requires_grad for parameter in model.parameters()):
-        raise SettingsError("model", [f"{name!r} has no parameters that can be trained"])
+        raise SettingsError("model", [f"{name!r} has no trainable parameters"])
     was_training = model.training
     try:
         with torch.no_grad():
-            scores = model.eval()(torch.zeros(2, *splits.shape))
+            scores = class_scores(model.eval()(torch.zeros(2, *splits.shape)))
     except Exception as error:
         shape = "x".join(map(str, splits.shape))
         raise SettingsError(
-            "model", [f"{name!r} cannot take pictures of {splits.name!r} ({shape}): {passed_on(error)}"]
+            "model", [f"{name!r} cannot take pictures of {splits.name!r} ({shape}): {quote_error(error)}"]
         ) from error
     finally:
         model.train(was_training)
     expected = (2, len(splits.classes))
     found = tuple(scores.shape) if isinstance(scores, torch.Tensor) else type(scores).__name__
     if found != expected:
-        fault = f"{name!r} answers 2 pictures with {found}, but {splits.name!r} has {expected[1]} classes: {expected}"
-        raise SettingsError("model", [f"{fault}{_untold(name, expected[1])}"])
+        fault = f"{name!r} returns {found} for 2 pictures, but {splits.name!r} has {expected[1]} classes: {expected}"
+        raise SettingsError("model", [f"{fault}{_advise_on_classes(name, expected[1])}"])
 
 
-def _untold(name: str, classes: int) -> str:
-    if ":" not in name or takes_classes(imported(name)):
+def _advise_on_classes(name: str, classes: int) -> str:
+    if ":" not in name or takes_classes(import_function(name)):
         return ""
     return (
-        f"; it took no 'classes' or 'num_classes': give the function such an argument, or say "
-        f"--set model.arguments.NAME={classes} if it has another name for it"
+        f"; it has no argument 'classes' or 'num_classes': add one, or give "
+        f"--set model.arguments.NAME={classes} if it is called otherwise"
     )
 
 
 def wrap(model: nn.Module, spec: Spec, process: Process) -> nn.Module:
-    """Return the model on its device, in its memory format, spread over the processes, compiled: as asked."""
+    """Return the model as the machine settings ask: on its device, in its memory format, distributed, compiled."""
     model = model.to(process.device)
     if spec.machine.channels_last and not spec.machine.sharded:  # fully_shard takes contiguous weights only
         model = model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
     if process.ranks > 1:
         model = synchronise_norms(model, process.device)
     if spec.machine.sharded:
-        model = _sharded(model, process)
+        model = _shard(model, process)
     elif process.ranks > 1:
         ids = [process.device.index] if process.device.type == "cuda" else None
         model = nn.parallel.DistributedDataParallel(model, device_ids=ids)
@@ -107,46 +122,41 @@ def wrap(model: nn.Module, spec: Spec, process: Process) -> nn.Module:
 def build_sparsifier(
     spec: Spec, model: nn.Module, optimizer: Optimizer, steps_per_epoch: int
 ) -> Sparsifier | None:
-    """Return what makes the model sparse; None if it is to stay dense."""
+    """Attach the method to model and optimizer; return None if the model stays dense."""
     sparse, recipe = spec.sparse, spec.recipe
     if sparse.is_dense:
         return None
-    ends = {"first": FIRST, "last": LAST}
     method = build_method(sparse)
-    start = end = None  # a method that has a ramp of its own says when
-    if not method.only_ramps:
-        start, end = (round(at * steps_per_epoch) for at in (recipe.ramp.start, recipe.ramp.end))
     target: dict[str, Any] = {}
     if method.has_target:
         target = {
             "sparsity": sparse.sparsity,
-            "start": start,
-            "end": end,
-            "allocation": sparse.allocation,
-            # its own begins when the method says
-            "ramp": None if sparse.ramp == method.usual_ramp else sparse.ramp,
+            "allocation": ALLOCATIONS[sparse.allocation.name](**sparse.allocation.arguments),
+            "ramp": choose_ramp(sparse.ramp.name, sparse.ramp.arguments, method, recipe),
             "min_weights": sparse.min_weights,
         }
+    if method.own_ramp is not None:
+        del target["ramp"]  # its settings say when
+    begins_sparse = spec.part is not None and spec.part.begins_sparse
     sparsifier = sparsify(
         model,
         optimizer,
         total_steps=recipe.epochs * steps_per_epoch,
         method=method,
         exclude=list(sparse.exclude),
-        keep_dense=[ends.get(name, name) for name in sparse.keep_dense],
-        from_sparse=bool(spec.cycle),  # the cycle before has left zeros
+        from_sparse=begins_sparse,
         **target,
     )
-    if spec.cycle and method.keeps == "active":
-        sparsifier.freeze()  # what the cycle began without stays away: no step needs to look again
+    if begins_sparse and method.family.key == "active":
+        sparsifier.freeze()  # the sparsity is constant, so the masks never change: no step needs to check
     return sparsifier
 
 
 def build_method(spec: SparseSpec) -> Method:
-    """Return the method with its arguments."""
-    make = METHODS[spec.method]
-    _refuse("sparse", method_faults(spec.method, spec.arguments))
-    return make(**spec.arguments)
+    """Build the method with its arguments."""
+    make = METHODS[spec.method.name]
+    _refuse("sparse", object_faults(METHODS, spec.method.name, spec.method.arguments))
+    return make(**spec.method.arguments)
 
 
 def _refuse(what: str, faults: list[str]) -> None:
@@ -154,19 +164,19 @@ def _refuse(what: str, faults: list[str]) -> None:
         raise SettingsError(what, faults)
 
 
-def _sharded(model: nn.Module, process: Process) -> nn.Module:
+def _shard(model: nn.Module, process: Process) -> nn.Module:
     from torch.distributed.device_mesh import init_device_mesh
     from torch.distributed.fsdp import fully_shard
 
     mesh = init_device_mesh(process.device.type, (process.ranks,))
-    for part in _parts(model):  # so that not all of them are whole at the same time
+    for part in _shardable_children(model):  # one by one, so that only one of them is gathered at a time
         fully_shard(part, mesh=mesh)
     fully_shard(model, mesh=mesh)
     return model
 
 
-def _parts(model: nn.Module) -> list[nn.Module]:
-    """Return the children to be sharded by themselves: those that are called, and whose parameters nobody shares."""
+def _shardable_children(model: nn.Module) -> list[nn.Module]:
+    """Return the children that can be sharded separately: they have a forward pass and share no parameters."""
     children: list[nn.Module] = []
     for child in model.children():
         is_list = isinstance(child, nn.ModuleList | nn.ModuleDict)

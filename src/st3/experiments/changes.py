@@ -1,17 +1,17 @@
-"""Changes of single settings by dotted keys, where those of the recipe need no prefix."""
+"""Changes of single settings by dotted keys; those of the recipe need no prefix."""
 
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from ..registry import closest
+from ..registry import suggest
 from ..training.recipe import Recipe
 from ..training.sections import SettingsError, change
 
-__all__ = ["full_keys", "make_changes", "without_cycles"]
+__all__ = ["full_keys", "make_changes"]
 
 
 def full_keys(changes: Mapping[str, Any], sections: Iterable[str], faults: list[str]) -> dict[str, Any]:
-    """Return the changes with the section in front of every key; unknown keys are left out and added to `faults`."""
+    """Return the changes with the section in front of every key; unknown keys go to `faults` instead."""
     sections, made = list(sections), {}
     for key, value in changes.items():
         first = key.partition(".")[0]
@@ -25,7 +25,7 @@ def full_keys(changes: Mapping[str, Any], sections: Iterable[str], faults: list[
 
 
 def make_changes(values: dict[str, Any], changes: Mapping[str, Any], faults: list[str]) -> None:
-    """Make the changes in nested `values`; those that cannot be made are added to `faults`."""
+    """Make the changes in nested `values`; add to `faults` what cannot be changed."""
     for key, value in changes.items():
         try:
             change(values, key, value)
@@ -33,19 +33,16 @@ def make_changes(values: dict[str, Any], changes: Mapping[str, Any], faults: lis
             faults += error.faults
 
 
-def without_cycles(changes: Mapping[str, Any], faults: list[str]) -> dict[str, Any]:
-    """Return the changes without those of cycles, each of which is a fault in a run that has only one."""
-    of_cycles = [key for key in changes if key.partition(".")[0] == "cycles"]
-    faults += [f"{key} is for training in cycles: add --protocol lrr or --cycles N" for key in of_cycles]
-    return {key: value for key, value in changes.items() if key not in of_cycles}
-
-
 def _unknown(key: str, known: list[str]) -> str:
     first, dot, rest = key.partition(".")
-    near = closest(first, known, most=1)
-    advice = f"did you mean {near[0] + dot + rest!r}? " if near else ""
-    if not near and not dot:
-        inner = [f"{name}.{key}" for name, field in Recipe.model_fields.items()
-                 if key in getattr(field.annotation, "model_fields", ())]  # fmt: skip
-        advice = f"did you mean {inner[0]!r}? " if inner else ""
-    return f"unknown key {key!r}; {advice}(known: {', '.join(known)})"
+    advice = suggest(first, known, spell=lambda near: near + dot + rest)
+    if (
+        not advice and not dot
+    ):  # perhaps a setting inside a section of the recipe, such as lr of the optimizer
+        sections = {
+            setting: name
+            for name, field in Recipe.model_fields.items()
+            for setting in getattr(field.annotation, "model_fields", ())
+        }
+        advice = suggest(key, sections, spell=lambda near: f"{sections[near]}.{near}")
+    return f"unknown key {key!r}{advice} (known: {', '.join(known)})"

@@ -1,30 +1,29 @@
-"""What a spec can be found wrong with beyond the types of its values: names, arguments, contradictions."""
+"""Check a spec beyond the types of its values: names, arguments, contradictions."""
 
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from ..core import choices
-from ..core.budget.allocation import ALLOCATIONS
-from ..core.method import METHODS
 from ..core.budget.ramp import RAMPS
+from ..core.method import METHODS
 from ..data import DATASETS
-from ..data.digits import needless
 from ..models import MODELS
 from ..registry import Registry
-from .arguments import argument_faults, method_faults, method_of, value_faults
-from .cycles import cycle_faults
+from .arguments import argument_faults, build_or_none, default_arguments, object_faults, value_faults
 from .own_function import name_fault
+from .protocols import PROTOCOLS
+from .sparse_choices import CHOICES, name_and_arguments
 
 if TYPE_CHECKING:
-    from .spec import SparseSpec, Spec
+    from .spec import DataSpec, SparseSpec, Spec
 
-__all__ = ["DENSE", "check_device", "contradictions", "name_faults", "table"]
+__all__ = ["DENSE", "check_device", "contradictions", "file_faults", "name_faults", "table"]
 
-DENSE = "dense"  # the method that is none
+DENSE = "dense"  # no sparsity
 
 
 def check_device(name: str) -> str:
-    """Return the name of a device that runs can be trained on; whether it is there shows when it is used."""
+    """Return the name of a device that runs can be trained on; whether it exists shows when it is used."""
     kind, colon, number = name.partition(":")
     if name in ("auto", "cpu", "cuda") or (kind == "cuda" and colon and number.isdecimal()):
         return name
@@ -32,62 +31,85 @@ def check_device(name: str) -> str:
 
 
 def table(values: Mapping[str, Any], name: str) -> dict[str, Any]:
-    """Return that table of the values; an empty one if there is something else in its place."""
+    """Return the table of that name; an empty one if the value is not a table."""
     inner = values.get(name)
     return inner if isinstance(inner, dict) else {}
 
 
 def name_faults(values: Mapping[str, Any]) -> list[str]:
-    """Look up every name, and check the arguments that go with it. Values of a wrong type are not looked at."""
+    """Look up every name and check its arguments. Values of a wrong type are left to validation."""
     sparse = table(values, "sparse")
-    faults = [
-        *_unknown(ALLOCATIONS, sparse.get("allocation", "global")),
-        *_unknown(RAMPS, sparse.get("ramp", "cubic")),
-    ]
     return [
         *_data_faults(table(values, "data")),
         *_model_faults(table(values, "model")),
-        *_method(sparse),
-        *faults,
+        *(fault for key in CHOICES for fault in _choice_faults(key, sparse)),
+        *_protocol_faults(table(values, "protocol")),
     ]
 
 
 def contradictions(spec: "Spec") -> list[str]:
-    """Return what cannot be done together."""
+    """Return which settings contradict each other."""
     faults = []
+    if spec.part is not None:
+        faults.append(f"this is {spec.part.title} of a larger run: resume that run, in the folder above")
     if spec.sparse.is_dense and spec.sparse.sparsity:
         faults.append(f"method 'dense' with sparsity {spec.sparse.sparsity:g}: leave one of them out")
-    if spec.sparse.is_dense and spec.dense_twin:
-        faults.append("method 'dense' needs no dense twin")
-    faults += cycle_faults(spec)
+    protocol = build_or_none(PROTOCOLS, spec.protocol.name, spec.protocol.arguments)
+    faults += [] if protocol is None else protocol.faults(spec)  # None: reported by name_faults
     if not spec.sparse.is_dense:
         faults += _misfits(spec.sparse)
     if spec.machine.precision == "float16" and spec.machine.device == "cpu":
         faults.append("precision float16 needs a CUDA device; on a CPU use bfloat16")
-    if spec.data.name == "digits" and (fault := needless(spec.data.dir, spec.data.download)):
-        faults.append(fault)
-    return faults
+    if spec.record.switch_windows and spec.machine.sharded:
+        faults.append(
+            "record.switch_windows counts in whole weights: leave it out, or train without sharding"
+        )
+    if spec.record.switch_windows > spec.recipe.total_epochs:
+        faults.append(
+            f"record.switch_windows is {spec.record.switch_windows}, but the run has {spec.recipe.total_epochs} epochs"
+        )
+    return faults + file_faults(spec.data)
+
+
+def file_faults(data: "DataSpec") -> list[str]:
+    """Return what is wrong if files are named for a data set that needs none."""
+    options = [
+        option
+        for option, is_given in (("--data-dir", data.dir is not None), ("--download", data.download))
+        if is_given
+    ]
+    if not options or data.name not in DATASETS or not DATASETS.declaration(data.name).embedded:
+        return []
+    others = ", ".join(name for name in DATASETS if not DATASETS.declaration(name).embedded)
+    return [
+        f"data set {data.name!r} needs no files: leave out {' and '.join(options)}, or name another --data ({others})"
+    ]
 
 
 def _misfits(sparse: "SparseSpec") -> list[str]:
-    """Return what a method of the catalogue cannot be asked for."""
-    if sparse.method not in METHODS:
-        return []  # told by those who check names
-    chosen, name = method_of(sparse.method, sparse.arguments), f"method {sparse.method!r}"
-    method = (
-        METHODS[sparse.method]() if chosen is None else chosen
-    )  # what is wrong with its arguments is told elsewhere
+    """Return which settings mean nothing to the method."""
+    if sparse.method.name not in METHODS:
+        return []  # reported by name_faults, as are wrong arguments
+    chosen = build_or_none(METHODS, sparse.method.name, sparse.method.arguments)
+    method, name = (
+        METHODS[sparse.method.name]() if chosen is None else chosen,
+        f"method {sparse.method.name!r}",
+    )
     if not method.has_target:
-        usual = {"sparsity": None, "allocation": method.usual_allocation, "ramp": method.usual_ramp}
-        given = [key for key, value in {**usual, "min_weights": 0}.items() if getattr(sparse, key) != value]
+        found = {"sparsity": sparse.sparsity, "min_weights": sparse.min_weights or None}
+        for key, usual in (("allocation", method.usual_allocation), ("ramp", method.usual_ramp)):
+            choice = getattr(sparse, key)
+            found[key] = choice if choice.name != usual or choice.arguments else None
+        given = [key for key, value in found.items() if value is not None]
         reason = f"{name} learns its thresholds, so that no sparsity can be asked of it"
         return [f"{reason}: leave {', '.join(given)} out"] if given else []
     missing = [f"{name} needs a sparsity"] if sparse.sparsity is None else []
-    return missing + choices.contradictions(
+    ramp = build_or_none(RAMPS, sparse.ramp.name, sparse.ramp.arguments) if sparse.ramp.arguments else None
+    return missing + choices.find_contradictions(
         method,
         sparsity=None if chosen is None else sparse.sparsity,
-        allocation=sparse.allocation,
-        ramp=sparse.ramp,
+        allocation=sparse.allocation.name,
+        ramp=ramp or sparse.ramp.name,
         has_floor=sparse.min_weights > 0,
     )
 
@@ -100,7 +122,7 @@ def _data_faults(data: Mapping[str, Any]) -> list[str]:
 
 
 def _model_faults(model: Mapping[str, Any]) -> list[str]:
-    """A network may be any `package.module:function`, or `<Class>`: one that was handed over in Python."""
+    """Check the network: of the catalogue, any `package.module:function`, or `<Class>`, an object given in Python."""
     name = model.get("name")
     if not isinstance(name, str) or name.startswith("<"):
         return []
@@ -110,13 +132,29 @@ def _model_faults(model: Mapping[str, Any]) -> list[str]:
     return _unknown(MODELS, name) or _faults(MODELS, name, table(model, "arguments"), "model")
 
 
-def _method(sparse: Mapping[str, Any]) -> list[str]:
-    name, arguments = sparse.get("method", "st3"), table(sparse, "arguments")
-    if name == DENSE:
-        return [f"method 'dense' takes no argument {key!r}" for key in arguments]
+def _choice_faults(key: str, sparse: Mapping[str, Any]) -> list[str]:
+    """Check the method, ramp or allocation of a spec."""
+    name, arguments = name_and_arguments(sparse, key)
+    if key == "method" and name == DENSE:
+        return [f"method 'dense' takes no argument {argument!r}" for argument in arguments]
     if not isinstance(name, str):
         return []
-    return _unknown(METHODS, name) or method_faults(name, arguments)
+    return _unknown(CHOICES[key], name) or object_faults(CHOICES[key], name, arguments)
+
+
+def _protocol_faults(protocol: Mapping[str, Any]) -> list[str]:
+    name, arguments = protocol.get("name", "single"), table(protocol, "arguments")
+    if not isinstance(name, str):
+        return []
+    if faults := _unknown(PROTOCOLS, name):
+        return faults
+    for key in arguments:
+        owners = [other for other in PROTOCOLS if key in default_arguments(PROTOCOLS[other])]
+        if owners and name not in owners:
+            return [
+                f"{key} is an argument of protocol {owners[0]!r}, not of {name!r}: add --protocol {owners[0]}"
+            ]
+    return object_faults(PROTOCOLS, name, arguments)
 
 
 def _faults(

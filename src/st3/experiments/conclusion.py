@@ -1,4 +1,4 @@
-"""The end of a run: the final model as files, looked at as a stranger would who loads them; summary and page."""
+"""The end of training: write the final model, measure it from its file, write summary and page."""
 
 from pathlib import Path
 from typing import Any
@@ -13,11 +13,14 @@ from ..data import Splits
 from ..files.sparse import save_sparse
 from ..files.weights import read_weights, write_weights
 from ..training.job import Progress
+from ..training.paths import FIGURES, MODEL, REPORT, SPARSE_MODEL, SUMMARY
+from ..training.process import Process
 from ..training.records import write_json
 from .build import build_method
+from .folder import read_summary
 from .spec import SparseSpec, Spec
 
-__all__ = ["conclude", "write_pages"]
+__all__ = ["conclude", "reuse_summary", "write_pages"]
 
 
 def conclude(
@@ -31,8 +34,8 @@ def conclude(
     steps: int,
     accuracy: dict[str, dict[str, float]],
 ) -> dict[str, Any]:
-    """Write the final model, look at it as a stranger would who loads the file, and sum up."""
-    path = folder / "model.safetensors"
+    """Write the final model, read it back, and return a summary of what is in the file."""
+    path = folder / MODEL
     about = {
         "model": spec.model.model_dump() | {"classes": len(splits.classes), "channels": splits.shape[0]},
         "data": {
@@ -48,22 +51,22 @@ def conclude(
     write_weights(path, weights, about)
     plain.load_state_dict(read_weights(path)[0])
     found = report(plain, torch.zeros(1, *splits.shape), include=layers)
-    if layers and found.zeros < _zeros_asked(spec.sparse, found.weights):
+    if layers and found.zeros < _required_zeros(spec.sparse, found.numel):
         raise TargetMissedError(
-            f"the best model holds {found.zeros:,} zeros in {found.weights:,} weights: too few"
+            f"the best model has only {found.zeros:,} zeros in {found.numel:,} weights: fewer than asked for"
         )
-    sparse = path.with_suffix(".sparse.safetensors")
+    sparse = folder / SPARSE_MODEL
     size = None if spec.sparse.is_dense else save_sparse(plain, sparse, metadata=about)
-    parameters = found.weights + found.other_parameters
+    parameters = found.numel + found.other_parameters
     summary = {
         **accuracy,
         "pictures": {part: len(getattr(splits, part)) for part in ("train", "validation", "test")},
         "best_epoch": progress.best_epoch,
-        "epochs": spec.recipe.epochs,
+        "epochs": spec.recipe.total_epochs,
         "steps": steps,
         "seconds": round(progress.seconds, 3),
         "sparsity": found.sparsity,
-        "method": spec.sparse.method,
+        "method": spec.sparse.method.name,
         "target": None if spec.sparse.is_dense else spec.sparse.sparsity,
         "parameters": parameters,
         "active_parameters": parameters - found.zeros,
@@ -76,22 +79,30 @@ def conclude(
         "sparse_model_bound": None if size is None else round(size.bound_bytes),
         "report": found.to_dict(),
     }
-    write_json(folder / "summary.json", summary)
-    write_pages(folder, anew=True)
+    write_json(folder / SUMMARY, summary)
+    write_pages(folder)
     return summary
 
 
-def _zeros_asked(sparse: SparseSpec, weights: int) -> int:
-    """Return how many zeros the final model must hold at the least."""
+def _required_zeros(sparse: SparseSpec, weights: int) -> int:
+    """Return how many zeros the final model must have at least."""
     asked = sparse.sparsity or 0.0
     return quota(weights, asked).zeros - build_method(sparse).slack(weights, asked)
 
 
-def write_pages(folder: Path, *, anew: bool) -> None:
-    """Write the page and its charts; if not `anew`, only where they are missing."""
+def reuse_summary(folder: Path, process: Process) -> dict[str, Any] | None:
+    """Return the summary if training in this folder is finished, and write pages that are missing; else None."""
+    summary: dict[str, Any] | None = process.share(read_summary(folder))
+    if summary is not None and process.is_first:
+        write_pages(folder, only_missing=True)
+    return summary
+
+
+def write_pages(folder: Path, *, only_missing: bool = False) -> None:
+    """Write the page and its charts; with `only_missing`, leave those that exist."""
     from .page import write_figures, write_page
 
-    if anew or not (folder / "report.html").exists():
+    if not (only_missing and (folder / REPORT).exists()):
         write_page(folder)
-    if anew or not (folder / "figures").exists():
+    if not (only_missing and (folder / FIGURES).exists()):
         write_figures(folder)

@@ -1,4 +1,4 @@
-"""Measure the accuracy of a stored model, as anybody would who got the file."""
+"""Measure the accuracy of a stored model, from its file alone."""
 
 from pathlib import Path
 from typing import Any
@@ -6,7 +6,8 @@ from typing import Any
 from ..core.report import report
 from ..data import Batches, Pictures, Splits
 from ..training.evaluate import measure
-from ..training.process import joined
+from ..training.process import join_processes
+from ..training.scores import class_scores
 from ..training.sections import SettingsError
 from .build import build_model, build_splits
 from .checks import check_device
@@ -30,8 +31,8 @@ def evaluate_stored(
 ) -> dict[str, Any]:
     """Return loss, accuracy and sparsity of the model in a run's folder or in a file.
 
-    Model and data are those the run was made with; `data` and `model` are for files that say nothing about theirs, or
-    to try other data. The pictures are not augmented, whatever the split.
+    Network and data are those of the run. Give `data` and `model` for a file that does not name them, or to measure on
+    other data. Pictures are never augmented.
     """
     check_device(device)
     stored = read_stored_model(Path(path))
@@ -47,12 +48,12 @@ def evaluate_stored(
     network = build_model(made_by, len(splits.classes), splits.shape[0])
     load_into(network, stored, made_by.name)
     sparsity = report(network, include=stored.layers).sparsity
-    with joined(device) as process:
+    with join_processes(device) as process:
         network = network.to(process.device)
         pictures = _pictures(splits, split)
         place = {"rank": process.rank, "ranks": process.ranks}
         batches = Batches(pictures.to(process.device), batch_size, seed=None, device=process.device, **place)
-        measured = measure(network, lambda batch: network(batch).float(), batches, process)
+        measured = measure(network, lambda batch: class_scores(network(batch)).float(), batches, process)
     return {
         "file": str(stored.path),
         "model": made_by.name,
@@ -74,7 +75,7 @@ def _data(stored: StoredModel, name: str | None, directory: str | Path | None) -
 
 
 def _check_classes(stored: StoredModel, splits: Splits) -> None:
-    """Raise if the model tells other classes apart: its answers would mean something else."""
+    """Raise if the model was trained for other classes: its scores would mean something else."""
     known, found = stored.classes, splits.classes
     if known is None or known == found:
         return

@@ -1,4 +1,4 @@
-"""The folder of a run: begun once, gone on with only by what belongs to it."""
+"""The folder of a run: never overwritten, resumed by the same run only, used by one process at a time."""
 
 import contextlib
 import errno
@@ -7,48 +7,44 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import IO, Any
 
+from ..training.paths import LOCK, SPEC, SUMMARY
 from ..training.process import Process
 from ..training.records import write_json
+from .essence import differences
 from .spec import Spec, read_spec
 
-__all__ = ["RunFolderError", "check", "claimed", "finished_summary", "write_spec"]
+__all__ = ["RunFolderError", "check_folder", "claim_folder", "read_summary", "write_spec"]
 
 
 class RunFolderError(ValueError):
-    """The folder holds another run, or none."""
+    """The folder cannot be used for this run."""
 
 
-def check(spec: Spec, folder: Path, resume: bool, process: Process) -> Spec:
-    """Return the spec to train, after checking that `folder` is free, or holds the run that is to be resumed.
-
-    When a run is resumed, its machine settings (device, threads, workers) are those of the new call.
-    """
-    answer = ("", spec)
+def check_folder(spec: Spec, folder: Path, resume: bool, process: Process) -> None:
+    """Raise unless `folder` is free or, to `resume`, holds a run with the same essence."""
+    fault = ""
     if process.is_first:
         try:
-            answer = ("", _check(spec, folder, resume))
+            _check(spec, folder, resume)
         except (ValueError, OSError) as error:
-            answer = (_told(error, folder), spec)
-    fault, stored = process.share(answer)
-    if fault:
+            fault = _explain(error, folder)
+    if fault := process.share(fault):
         raise RunFolderError(fault)
-    assert isinstance(stored, Spec)
-    return stored
 
 
 @contextlib.contextmanager
-def claimed(spec: Spec, folder: Path, resume: bool, process: Process) -> Iterator[None]:
-    """Hold `folder` for this run alone, with its spec in it, until the run is done or given up."""
+def claim_folder(spec: Spec, folder: Path, resume: bool, process: Process) -> Iterator[None]:
+    """Lock `folder` for this run and write its spec; the lock ends with the context."""
     fault, lock = "", None
     if process.is_first:
         try:
             folder.mkdir(parents=True, exist_ok=True)
             lock = _lock(folder)
-            if not resume and (folder / "spec.json").exists():
-                raise RunFolderError(f"{folder} was just taken by another run: choose another --run")
+            if not resume and (folder / SPEC).exists():
+                raise RunFolderError(f"another run has just begun in {folder}: choose another --run")
             write_spec(spec, folder)
         except (ValueError, OSError) as error:
-            fault = _told(error, folder)
+            fault = _explain(error, folder)
     fault = process.share(fault)
     try:
         if fault:
@@ -59,41 +55,41 @@ def claimed(spec: Spec, folder: Path, resume: bool, process: Process) -> Iterato
             lock.close()
 
 
-def _told(error: ValueError | OSError, folder: Path) -> str:
+def _explain(error: ValueError | OSError, folder: Path) -> str:
     if not isinstance(error, OSError):
         return str(error)
     return f"cannot use {folder} for a run: {error.strerror or error}; choose another --run"
 
 
 def write_spec(spec: Spec, folder: Path) -> None:
-    """Write the spec into the folder, unless it is there."""
-    if not (folder / "spec.json").exists():
+    """Write the spec into the folder, unless there is one."""
+    if not (folder / SPEC).exists():
         folder.mkdir(parents=True, exist_ok=True)
-        write_json(folder / "spec.json", spec.model_dump(mode="json"))
+        write_json(folder / SPEC, spec.model_dump(mode="json"))
 
 
 def _lock(folder: Path) -> IO[str] | None:
-    """Lock the folder against other processes; the lock ends with this process, however that ends."""
+    """Lock the folder against other processes; the lock ends with this process, even if that is killed."""
     try:
         import fcntl
     except ImportError:
-        return None  # no such locks on this system
-    file = (folder / ".lock").open("w")
+        return None  # this system has no such locks
+    file = (folder / LOCK).open("w")
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError as error:
         file.close()
         if error.errno not in (errno.EAGAIN, errno.EACCES):
-            return None  # a file system without locks
+            return None  # this file system has no locks
         raise RunFolderError(
             f"another process is training into {folder}: wait for it, or choose another --run"
         ) from None
     return file
 
 
-def finished_summary(folder: Path) -> dict[str, Any] | None:
-    """Return the summary of a finished run."""
-    path = folder / "summary.json"
+def read_summary(folder: Path) -> dict[str, Any] | None:
+    """Return the summary of a finished run; None if it is not finished."""
+    path = folder / SUMMARY
     if not path.exists():
         return None
     try:
@@ -106,22 +102,20 @@ def finished_summary(folder: Path) -> dict[str, Any] | None:
     return dict(summary)
 
 
-def _check(spec: Spec, folder: Path, resume: bool) -> Spec:
-    path = folder / "spec.json"
+def _check(spec: Spec, folder: Path, resume: bool) -> None:
+    path = folder / SPEC
     if not path.exists():
         if folder.exists() and (
             not folder.is_dir() or any(not p.name.startswith(".") for p in folder.iterdir())
         ):
             raise RunFolderError(f"{folder} holds other files and no run: choose another --run")
-        return spec
+        return
     if not resume:
         raise RunFolderError(
-            f"{folder} holds a run already: go on with it by --resume, or choose another --run"
+            f"{folder} already holds a run: add --resume to continue it, or choose another --run"
         )
-    stored = read_spec(path)
-    if differences := spec.differences(stored):
+    if found := differences(spec, read_spec(path)):
         raise RunFolderError(
-            f"{folder} holds another run ({'; '.join(differences)}): resume it without these options, or choose "
+            f"{folder} holds another run ({'; '.join(found)}): resume it without these options, or choose "
             f"another --run"
         )
-    return stored.model_copy(update={"machine": spec.machine, "data": spec.data})

@@ -1,4 +1,4 @@
-"""What is in a stored model: zeros, multiply-adds and bytes, layer by layer."""
+"""Inspect a stored model: zeros, multiply-adds and bytes, layer by layer."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -13,7 +13,7 @@ from ..files.sparse import sparse_size
 from ..files.weights import WeightsError
 from ..measure import Report
 from ..training.sections import SettingsError
-from .messages import passed_on
+from .messages import quote_error
 from .rebuilt import rebuild
 from .spec import ModelSpec
 from .stored_model import StoredModel, read_stored_model
@@ -33,18 +33,16 @@ class TensorRow:
 
 @dataclass(frozen=True)
 class Inspection:
-    """Everything about a stored model that can be said without running it on data."""
+    """Everything that a stored model reveals without being run on data."""
 
     path: Path
-    model: str | None  # None: the file does not say, and nobody else did
+    model: str | None  # None: neither the file nor the user names it
     tensors: tuple[TensorRow, ...]
     report: Report | None  # None: the model cannot be built
-    dense_bytes: int  # of all tensors, each number stored
+    dense_bytes: int  # of all tensors, zeros included
     file_bytes: int
     is_sparse: bool  # whether it is a sparse file
-    sparse: (
-        SparseSize | None
-    )  # of the sparse file, if this is none; None: it has tensors that no such file holds
+    sparse: SparseSize | None  # what a sparse file would take; None: this is one, or no such file can hold it
     about: dict[str, Any]
 
     def to_dict(self) -> dict[str, Any]:
@@ -68,10 +66,10 @@ class Inspection:
 def inspect_stored(
     path: str | Path, *, model: str | None = None, input_shape: tuple[int, int, int] | None = None
 ) -> Inspection:
-    """Look at the model in a run's folder, a safetensors file or a saved state_dict.
+    """Inspect the model in a run's folder, a safetensors file or a saved state_dict.
 
-    The network is built from what the file says, or by the name `model`; with the shape of an input (channels, height,
-    width) its multiply-adds are counted too.
+    The network is the one that the file names, or `model`. With the shape of an input (channels, height, width) its
+    multiply-adds are counted too.
     """
     stored = read_stored_model(Path(path))
     made_by = stored.made_by(model)
@@ -100,14 +98,15 @@ def _report(stored: StoredModel, made_by: ModelSpec, shape: tuple[int, int, int]
         return report(network, torch.zeros(1, *shape), include=stored.layers)
     except RuntimeError as error:
         raise SettingsError(
-            "--input", [f"{made_by.name!r} cannot take a picture of {shape_text(shape)}: {passed_on(error)}"]
+            "--input",
+            [f"{made_by.name!r} cannot take a picture of {shape_text(shape)}: {quote_error(error)}"],
         ) from error
 
 
 def _sparse_size(stored: StoredModel) -> SparseSize | None:
-    if stored.is_sparse:  # perhaps with rounded values, whose bound these weights do not tell
+    if stored.is_sparse:  # its values may be rounded, which would make the bound wrong
         return None
     try:
         return sparse_size(stored.weights, metadata=stored.about)
-    except WeightsError:  # types that safetensors does not have
+    except WeightsError:  # a type that safetensors does not support
         return None

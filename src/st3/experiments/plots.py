@@ -1,12 +1,16 @@
-"""Several runs in one picture: validation accuracy and sparsity over epochs."""
+"""Several runs in one figure: validation accuracy and sparsity over epochs."""
 
 import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..files.whole import write_whole
+from ..atomic import write_file
+from ..training.paths import SPEC
+from ..training.sections import flatten
+from .essence import is_circumstance
 from .results import Run
+from .spec import DENSE
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -14,50 +18,58 @@ if TYPE_CHECKING:
 
 __all__ = ["labels", "plot_runs"]
 
-PICTURES = (".png", ".svg", ".pdf")
-# Told apart by colour-blind readers; where they repeat, the dashes differ.
+ENDINGS = (".png", ".svg", ".pdf")
+# Colour-blind readers can tell these apart; where they repeat, the dashes differ.
 COLOURS = ("#1f4e79", "#c8501e", "#4aa3c7", "#8a6d00", "#111111", "#b07aa1")
 DASHES = ("-", "--", ":", "-.")
-# These say where and on what a run was made, which matters only if nothing else differs.
-CIRCUMSTANCES = ("data.dir", "data.download", "machine.", "dense_twin")
 
 
 def plot_runs(runs: Sequence[str | os.PathLike[str]], destination: str | os.PathLike[str]) -> Path:
     """Draw the runs into `destination`, a .png, .svg or .pdf file; return its path. Needs matplotlib."""
     path = Path(destination)
     kind = path.suffix.lower()
-    if kind not in PICTURES:
-        known = ", ".join(PICTURES)
+    if kind not in ENDINGS:
+        known = ", ".join(ENDINGS)
         raise ValueError(f"cannot draw into {path.name!r}: the name must end in {known}")
     if not runs:
         raise ValueError("nothing to draw: give at least one run's folder")
     figure = _draw([Run.open(run) for run in runs])
     path.parent.mkdir(parents=True, exist_ok=True)
-    write_whole(path, lambda file: figure.savefig(file, format=kind[1:], dpi=150))
+    write_file(path, lambda file: figure.savefig(file, format=kind[1:], dpi=150))
     return path
 
 
 def labels(runs: Sequence[Run]) -> list[str]:
-    """Name each run by what differs between the specs, else by its folder."""
-    flat = [_flat(run.spec) for run in runs]
-    # A dense run has no method to have settings; those are compared among the others.
+    """Name each run by the settings in which the runs differ, or else by its folder."""
+    flat = [_settings(run) for run in runs]
+    # A dense run has no method with settings; those are compared among the others.
     keys = list(dict.fromkeys(key for spec in flat for key in spec if not key.startswith("sparse.")))
     differing = [key for key in keys if len({repr(spec.get(key)) for spec in flat}) > 1]
-    telling = [key for key in differing if not key.startswith(CIRCUMSTANCES)]
-    if not telling and len({repr(run.spec.get("sparse")) for run in runs}) == 1:
-        telling = differing
-    own = _sparse_differences(runs, flat)
+    essential = [key for key in differing if not is_circumstance(key)]
+    if not essential and len({repr(run.spec.get("sparse")) for run in runs}) == 1:
+        essential = differing
+    essential += _sparse_differences(runs, flat)
     is_one_kind = len({(run.method, run.target) for run in runs}) == 1
     found = []
     for run, spec in zip(runs, flat, strict=True):
         words = [] if is_one_kind else [_kind(run)]
-        words += [_said(key, spec.get(key)) for key in telling]
-        words += [_said(key, spec.get(key)) for key in own if run.method is not None]
+        words += [
+            _describe(key, spec[key])
+            for key in essential
+            if key in spec and (run.method is not None or not key.startswith("sparse."))
+        ]
         found.append(", ".join(words))
     return [
         label if label and found.count(label) == 1 else ", ".join(filter(None, [label, _folder(run)]))
         for label, run in zip(found, runs, strict=True)
     ]
+
+
+def _settings(run: Run) -> dict[str, Any]:
+    """Return the run's settings by dotted key, without a protocol that does not change the result."""
+    hidden = ("part.",) if run.is_sequence else ("part.", "protocol.")
+    flat = {k: v for k, v in flatten(run.spec).items() if v != {} and not k.startswith(hidden)}
+    return flat | ({"part.name": run.part_of} if run.part_of else {})
 
 
 def _sparse_differences(runs: Sequence[Run], flat: list[dict[str, Any]]) -> list[str]:
@@ -66,34 +78,25 @@ def _sparse_differences(runs: Sequence[Run], flat: list[dict[str, Any]]) -> list
     return [
         key
         for key in keys
-        if key not in ("sparse.method", "sparse.sparsity")
+        if key not in ("sparse.method.name", "sparse.sparsity")
         and len({repr(spec.get(key)) for spec in sparse}) > 1
     ]
 
 
 def _kind(run: Run) -> str:
-    return "dense" if run.method is None else f"{run.method} {run.target:g}" if run.target else run.method
+    return DENSE if run.method is None else f"{run.method} {run.target:g}" if run.target else run.method
 
 
-def _said(key: str, value: Any) -> str:
-    """Name a setting without its section; what a name names needs no word before it."""
+def _describe(key: str, value: Any) -> str:
+    """Return a setting without its section; a name needs no word in front of it."""
     setting = key.partition(".")[2] or key
     return str(value) if setting.rpartition(".")[2] == "name" else f"{setting} {value}"
 
 
 def _folder(run: Run) -> str:
+    """Return the name of the run's folder, with the folder above it where that is a run, too."""
     path = run.path.resolve()
-    return f"{path.parent.name}/dense" if path.name == "dense" else path.name
-
-
-def _flat(value: Any, name: str = "") -> dict[str, Any]:
-    if not isinstance(value, dict) or not value:
-        return {name: value}
-    return {
-        key: leaf
-        for part, inner in value.items()
-        for key, leaf in _flat(inner, f"{name}.{part}" if name else str(part)).items()
-    }
+    return f"{path.parent.name}/{path.name}" if (path.parent / SPEC).is_file() else path.name
 
 
 def _draw(runs: Sequence[Run]) -> "Figure":
@@ -102,7 +105,7 @@ def _draw(runs: Sequence[Run]) -> "Figure":
     except ImportError as error:
         raise ImportError("drawing needs matplotlib: pip install 'st3[plot]'") from error
 
-    # pyplot is avoided: it would keep the figure alive and may open a window.
+    # Without pyplot, which would keep the figure in memory and might open a window.
     figure = Figure(figsize=(10, 4.4 + 0.2 * len(runs)), layout="constrained")
     accuracy, sparsity = figure.subplots(1, 2, squeeze=False)[0]
     for number, run in enumerate(runs):
@@ -123,8 +126,8 @@ def _draw(runs: Sequence[Run]) -> "Figure":
             sparsity.plot(epochs, [0.0] * len(epochs), **look)
     _tidy(accuracy, "Validation accuracy (%)")
     _tidy(sparsity, "Sparsity (%)")
-    # Below both panels, where no curve can be hidden.
-    names = [_plain(label) for label in labels(runs)]
+    # Below both panels, where it covers no curve.
+    names = [_escape(label) for label in labels(runs)]
     figure.legend(accuracy.get_lines(), names, loc="outside lower left", frameon=False, fontsize=9)
     return figure
 
@@ -133,8 +136,8 @@ def _percent(fraction: float | None) -> float:
     return float("nan") if fraction is None else 100 * fraction
 
 
-def _plain(label: str) -> str:
-    """Guard against matplotlib's own reading: $ starts a formula, and a name with _ in front is left out."""
+def _escape(label: str) -> str:
+    """Escape what is special to matplotlib: $ starts a formula, and labels that begin with _ are left out."""
     return label.replace("$", r"\$") if not label.startswith("_") else f" {label}".replace("$", r"\$")
 
 

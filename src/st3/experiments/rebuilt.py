@@ -1,4 +1,4 @@
-"""The network of a stored model, built again from what its file says and filled with its weights."""
+"""Build the network of a stored model again, and load its weights."""
 
 from torch import nn
 
@@ -12,7 +12,7 @@ __all__ = ["rebuild"]
 
 
 def rebuild(stored: StoredModel, made_by: ModelSpec, shape: tuple[int, int, int] | None) -> nn.Module:
-    """Return the network in eval mode; `shape` is that of a picture (channels, height, width), if it is known."""
+    """Return the network in eval mode; `shape` is that of a picture (channels, height, width), if known."""
     about = stored.about.get("model", {})
     channels = about.get("channels") or (shape[0] if shape else 3)
     if shape is not None and shape[0] != channels:
@@ -23,12 +23,12 @@ def rebuild(stored: StoredModel, made_by: ModelSpec, shape: tuple[int, int, int]
                 f"{channels}"
             ],
         )
-    classes = about.get("classes") or _classes(stored, made_by, channels)
+    classes = about.get("classes") or _guess_classes(stored, made_by, channels)
     return load_into(build_model(made_by, classes, channels), stored, made_by.name)
 
 
-def _classes(stored: StoredModel, made_by: ModelSpec, channels: int) -> int:
-    """Return for how many classes the weights are: what the rows say that differ from a model for ten."""
+def _guess_classes(stored: StoredModel, made_by: ModelSpec, channels: int) -> int:
+    """Return for how many classes the weights are: the row count in which they differ from a model for ten."""
     guess = 10
     rows = {
         stored.weights[name].shape[0]

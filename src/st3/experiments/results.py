@@ -1,10 +1,7 @@
 """A run's folder as plain data, whether the run is finished or still going.
 
-RUN/spec.json      everything that determines the run
-RUN/epochs.jsonl   one line per finished epoch; steps.jsonl and layers.jsonl likewise
-RUN/summary.json   the result, once the run is finished
-RUN/dense/         a folder of the same kind: the dense twin, if one was trained
-RUN/cycle-NN/      likewise, in a run of several cycles; its own epochs are then theirs, one after the other
+The names of the files are in training/paths.py. A run may have several parts, as its protocol says; each has a folder
+of the same kind inside the run's folder.
 """
 
 import json
@@ -13,7 +10,13 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from .cycles import PRUNE, cycle_folder, cycle_sparsities
+from ..training.paths import EPOCHS, LAYERS, MODEL, SPEC, STEPS, SUMMARY, VERSIONS, is_part_folder
+from ..training.sections import SettingsError, validate
+from .arguments import build_or_none
+from .old_specs import translate_spec
+from .protocols import PROTOCOLS, Protocol
+from .protocols.single import Single
+from .spec import DENSE, Spec
 
 __all__ = ["ResultsError", "Run"]
 
@@ -35,17 +38,18 @@ class Run:
     layers: list[Record]  # one per finished epoch; none for a dense run
     summary: Record | None  # None: not finished
     versions: Record
-    dense: "Run | None" = None  # the dense twin
-    cycles: "tuple[Run, ...]" = ()  # those begun so far, if it is a run in cycles
+    parts: "tuple[Run, ...]" = ()  # those that have begun and have their own folders, in order
 
     @classmethod
     def open(cls, path: str | os.PathLike[str]) -> "Run":
-        """Read the run in folder `path`; a last line that is cut off in mid-write is left out."""
+        """Read the run in folder `path`; a last line that is still being written is left out."""
         folder = Path(path)
         _require_run(folder)
-        twin = folder / "dense"
-        run = _read(folder, _read(twin, None) if (twin / "spec.json").is_file() else None)
-        return _joined(run) if run.is_in_cycles else run
+        run = _read(folder)
+        places = [place for place in folder.iterdir() if is_part_folder(place.name, run.protocol.kind)]
+        places.sort(key=lambda place: (len(place.name), place.name))  # cycle-100 after cycle-99
+        run = replace(run, parts=tuple(_read(place) for place in places if (place / SPEC).is_file()))
+        return _join_records(run) if run.is_sequence else run
 
     @property
     def is_finished(self) -> bool:
@@ -56,41 +60,72 @@ class Run:
         return str(_section(self.spec, "model").get("name", "unknown model"))
 
     @property
+    def model_path(self) -> Path:
+        """Where the weights of the final model are, or will be."""
+        return self.path / str((self.summary or {}).get("model") or MODEL)
+
+    @property
     def data(self) -> str:
         return str(_section(self.spec, "data").get("name", "unknown data"))
 
     @property
     def method(self) -> str | None:
         """The sparse-training method, or None for a dense run."""
-        method = _section(self.spec, "sparse").get("method")
-        return None if method in (None, "dense") else str(method)
+        method = _section(_section(self.spec, "sparse"), "method").get("name")
+        return None if method in (None, DENSE) else str(method)
 
     @property
     def target(self) -> float | None:
-        """The sparsity asked for, or None for a dense run."""
+        """The sparsity asked for; None for a dense run or a method without a target."""
         asked = _section(self.spec, "sparse").get("sparsity")
         return float(asked) if self.method is not None and asked is not None else None
 
     @property
-    def is_in_cycles(self) -> bool:
-        """Whether the run consists of cycles (and is not one of them)."""
-        return isinstance(self.spec.get("cycles"), dict) and self.spec.get("cycle") is None
+    def protocol(self) -> Protocol:
+        """The protocol; `single` if the stored one is not known."""
+        section = _section(self.spec, "protocol")
+        found = build_or_none(PROTOCOLS, str(section.get("name")), _section(section, "arguments"))
+        return Single() if found is None else found
 
     @property
-    def planned_cycles(self) -> int:
-        if not self.is_in_cycles or self.target is None:
+    def is_sequence(self) -> bool:
+        """Whether the run consists of its parts, one after the other, and trains nothing itself."""
+        return not self.protocol.trains_itself
+
+    @property
+    def twin(self) -> "Run | None":
+        """The dense part that was trained to compare with."""
+        return None if self.is_sequence else next((part for part in self.parts if part.method is None), None)
+
+    @property
+    def part_of(self) -> str:
+        """What this is called as a part of a larger run, such as "cycle 3"; empty if it is not one."""
+        return str(_section(self.spec, "part").get("title", ""))
+
+    @property
+    def planned_parts(self) -> int:
+        """How many parts the epochs of this run come from."""
+        if not self.is_sequence:
             return 1
-        return len(cycle_sparsities(self.target, float(self.spec["cycles"].get("prune", PRUNE))))
+        try:
+            return len(self.protocol.parts(validate(Spec, self.spec, SPEC)))
+        except SettingsError:
+            return max(1, len(self.parts))
 
     @property
     def planned_epochs(self) -> int | None:
-        """Of all cycles together."""
-        epochs = _section(self.spec, "recipe").get("epochs")
-        return None if epochs is None else int(epochs) * self.planned_cycles
+        """How many epochs the whole run has."""
+        recipe = _section(self.spec, "recipe")
+        if recipe.get("epochs") is None:
+            return None
+        epochs = int(recipe["epochs"]) * (2 if recipe.get("rewind") else 1) + int(
+            recipe.get("freeze_epochs") or 0
+        )
+        return epochs * self.planned_parts
 
     @property
     def best(self) -> Record | None:
-        """The record of the epoch whose model counts: the best in validation, once as sparse as asked."""
+        """The record of the epoch whose model is the result: the best in validation among those at the target."""
         return next((epoch for epoch in reversed(self.epochs) if epoch.get("is_best")), None)
 
 
@@ -105,44 +140,40 @@ def _require_run(folder: Path) -> None:
         raise ResultsError(
             f"cannot read a run from {folder}: {found}; give the folder that the run was written to"
         )
-    if not (folder / "spec.json").is_file():
-        below = sorted(path.parent.name for path in folder.glob("*/spec.json"))
+    if not (folder / SPEC).is_file():
+        below = sorted(path.parent.name for path in folder.glob(f"*/{SPEC}"))
         hint = f"; runs one level below: {', '.join(below)}" if below else ""
-        raise ResultsError(f"no run in {folder}: it holds no spec.json{hint}")
+        raise ResultsError(f"no run in {folder}: it holds no {SPEC}{hint}")
 
 
-def _read(folder: Path, dense: Run | None) -> Run:
+def _read(folder: Path) -> Run:
     return Run(
         path=folder,
-        spec=_read_json(folder / "spec.json") or {},
-        epochs=_read_lines(folder / "epochs.jsonl"),
-        steps=_read_lines(folder / "steps.jsonl"),
-        layers=_read_lines(folder / "layers.jsonl"),
-        summary=_read_json(folder / "summary.json"),
-        versions=_read_json(folder / "versions.json") or {},
-        dense=dense,
+        spec=translate_spec(_read_json(folder / SPEC) or {}),
+        epochs=_read_lines(folder / EPOCHS),
+        steps=_read_lines(folder / STEPS),
+        layers=_read_lines(folder / LAYERS),
+        summary=_read_json(folder / SUMMARY),
+        versions=_read_json(folder / VERSIONS) or {},
     )
 
 
-def _joined(run: Run) -> Run:
-    """Return the run in cycles with their records as its own, as if it were one long training."""
-    begun: list[Run] = []
-    while (run.path / cycle_folder(len(begun)) / "spec.json").is_file():
-        begun.append(_read(run.path / cycle_folder(len(begun)), None))
+def _join_records(run: Run) -> Run:
+    """Return the run with the records of its parts as its own, as if it were one long training."""
     epochs: list[Record] = []
     steps: list[Record] = []
     layers: list[Record] = []
-    for cycle in begun:
+    for part in run.parts:
         last = epochs[-1] if epochs else {}
         before = {key: last.get(key) or 0 for key in ("epoch", "step", "seconds")}
-        epochs += _later(cycle.epochs, before)
-        steps += _later(cycle.steps, before)
-        layers += _later(cycle.layers, before)
-    versions = begun[-1].versions if begun else {}
-    return replace(run, epochs=epochs, steps=steps, layers=layers, versions=versions, cycles=tuple(begun))
+        epochs += _shift(part.epochs, before)
+        steps += _shift(part.steps, before)
+        layers += _shift(part.layers, before)
+    versions = run.parts[-1].versions if run.parts else {}
+    return replace(run, epochs=epochs, steps=steps, layers=layers, versions=versions)
 
 
-def _later(records: list[Record], before: Record) -> list[Record]:
+def _shift(records: list[Record], before: Record) -> list[Record]:
     return [
         record | {key: record[key] + start for key, start in before.items() if key in record}
         for record in records
@@ -165,7 +196,7 @@ def _read_lines(path: Path) -> list[Record]:
         try:
             records.append(_parse(line, path, number))
         except ResultsError:
-            if number == len(lines):  # no line end follows: the writer is not done with it, or was killed
+            if number == len(lines):  # without a line end: still being written, or the writer was killed
                 break
             raise
         if not isinstance(records[-1].get("epoch"), int | float):
@@ -175,7 +206,7 @@ def _read_lines(path: Path) -> list[Record]:
 
 def _parse(content: bytes, path: Path, first_line: int = 1) -> Record:
     try:
-        # Our writer knows no NaN; should another write one, it is a figure that is missing.
+        # We never write NaN; one from another program counts as missing.
         record = json.loads(content.decode(), parse_constant=lambda _name: None)
     except json.JSONDecodeError as error:
         line = first_line + error.lineno - 1

@@ -1,42 +1,43 @@
 """The spec: everything that determines a run, resolved and checked before the first batch."""
 
+import copy
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 from pydantic import AfterValidator, Field, NonNegativeInt, PositiveInt
 
+from ..core.method import METHODS
+from ..data.catalogue import DATASETS, Declaration
 from ..training.job import Precision
-from ..training.recipe import RampRecipe, Recipe, load_recipe
+from ..training.recipe import Recipe, load_recipe
 from ..training.sections import Section, SettingsError, validate
-from .arguments import method_of
-from .changes import full_keys, make_changes, without_cycles
+from .arguments import build_or_none, default_arguments
+from .changes import full_keys, make_changes
 from .checks import DENSE, check_device, contradictions, name_faults, table
-from .cycles import PRUNE, USUAL_METHOD, apply_count, cycle_sparsities
+from .old_specs import translate_spec
+from .protocols import PROTOCOLS, PartSpec, ProtocolSpec
+from .sparse_choices import expand_choices, name_and_arguments
 
 __all__ = [
     "DENSE",
-    "CyclesSpec",
+    "ChoiceSpec",
     "DataSpec",
     "MachineSpec",
     "ModelSpec",
+    "ProtocolSpec",
     "SeedSpec",
     "SparseSpec",
     "Spec",
-    "checked",
+    "check_spec",
     "compose",
     "read_spec",
+    "resolve_protocol",
 ]
 
-# What goes with a data set if nothing is said: network, recipe.
-USUAL = {
-    "digits": ("digits_cnn", "digits"),
-    "cifar10": ("resnet20", "cifar"),
-    "cifar100": ("resnet20", "cifar"),
-    "fashion_mnist": ("resnet20", "cifar"),
-    "imagenet": ("resnet50", "imagenet"),
-}
+USUAL_DATA = "digits"
+STAND_IN = ("digits_cnn", "digits")  # network and recipe while the faults of the other settings are collected
 
 
 def _sparsity(sparsity: float) -> float:
@@ -50,9 +51,8 @@ class DataSpec(Section):
     name: str = "digits"
     dir: str | None = None
     download: bool = False
-    options: dict[str, Any] = Field(
-        default_factory=dict
-    )  # handed to the data set, such as padding = "edge" for CIFAR
+    # of the data set, such as padding = "edge" for CIFAR
+    options: dict[str, Any] = Field(default_factory=dict)
 
 
 class ModelSpec(Section):
@@ -60,40 +60,37 @@ class ModelSpec(Section):
     arguments: dict[str, Any] = Field(default_factory=dict)
 
 
-class SparseSpec(Section):
-    """What `st3.sparsify` is asked for; the ramp's times are the recipe's."""
+class ChoiceSpec(Section):
+    """A method, ramp or allocation by name, with its settings."""
 
-    method: str = "st3"
-    arguments: dict[str, Any] = Field(default_factory=dict)  # of the method
-    sparsity: Annotated[float, AfterValidator(_sparsity)] | None = 0.9  # None: the method finds its own
-    allocation: str = "global"
-    ramp: str = "cubic"
-    exclude: tuple[str, ...] = ()
-    keep_dense: tuple[str, ...] = ()
+    name: str
+    arguments: dict[str, Any] = Field(default_factory=dict)
+
+
+class SparseSpec(Section):
+    """The arguments of `st3.sparsify`."""
+
+    method: ChoiceSpec = ChoiceSpec(name="st3")
+    sparsity: Annotated[float, AfterValidator(_sparsity)] | None = 0.9  # None: the method has no target
+    allocation: ChoiceSpec = ChoiceSpec(name="global")
+    ramp: ChoiceSpec = ChoiceSpec(name="cubic")  # times that are not among its arguments: see choose_ramp
+    exclude: tuple[str, ...] = ()  # names and globs; "first layer", "last layer"
     min_weights: NonNegativeInt = 0
 
     @property
     def is_dense(self) -> bool:
-        return self.method == DENSE
+        return self.method.name == DENSE
 
 
 class SeedSpec(Section):
-    """Initial weights and data (order, augmentation) have seeds of their own."""
+    """One seed for the initial weights, one for the data: their order and augmentation."""
 
     init: NonNegativeInt = 0
     data: NonNegativeInt = 0
 
 
-class CyclesSpec(Section):
-    """How one cycle follows another (see cycles.py); the last one has the sparsity of `sparse`."""
-
-    prune: Annotated[float, Field(gt=0, lt=1)] = PRUNE  # of the remaining weights, after each cycle
-    reset_seed: bool = False  # every cycle sees the first one's pictures again, augmented in the same way
-    carry: Literal["last", "best"] = "last"  # the epoch whose weights the next cycle begins with
-
-
 class MachineSpec(Section):
-    """How it is computed; another machine may differ here and still go on with the run."""
+    """How a run is computed. A run may be resumed with other values: see essence.py."""
 
     device: Annotated[str, AfterValidator(check_device)] = "auto"
     precision: Precision = "float32"
@@ -105,6 +102,14 @@ class MachineSpec(Section):
     threads: PositiveInt | None = None
 
 
+class RecordSpec(Section):
+    """What is recorded beside the usual metrics; it does not change the result."""
+
+    switch_windows: NonNegativeInt = (
+        0  # count the switches of every weight at every step, in so many parts of the run
+    )
+
+
 class Spec(Section):
     data: DataSpec
     model: ModelSpec
@@ -112,50 +117,22 @@ class Spec(Section):
     recipe: Recipe
     seeds: SeedSpec = SeedSpec()
     machine: MachineSpec = MachineSpec()
-    dense_twin: bool = False  # train the same without sparsity first, to compare
-    cycles: CyclesSpec | None = None  # None: a single one
-    cycle: NonNegativeInt | None = None  # the number of this cycle in the run above it
+    record: RecordSpec = RecordSpec()
+    protocol: ProtocolSpec = ProtocolSpec()
+    part: PartSpec | None = None  # set by the protocol in the specs of its parts, never by the user
 
-    @property
-    def first_epoch(self) -> int:
-        """The epoch at which the stream of pictures begins: each cycle has its own part of it, unless it is reset."""
-        if self.cycles is None or self.cycles.reset_seed:
-            return 0
-        return (self.cycle or 0) * self.recipe.epochs
+    def alone(self) -> "Spec":
+        """Return the spec of the same training by itself, whatever the protocol."""
+        return self.model_copy(update={"protocol": ProtocolSpec()})
 
-    def each_cycle(self) -> "list[Spec]":
-        """Return the runs that make up this one: the first is dense, each later one keeps its own sparsity."""
-        assert self.cycles is not None
-        assert self.sparse.sparsity is not None
-        ramp = RampRecipe(start=0.0, end=self.recipe.ramp.end)  # sparse from before the first step
-        specs = []
-        for number, sparsity in enumerate(cycle_sparsities(self.sparse.sparsity, self.cycles.prune)):
-            sparse = SparseSpec(method=DENSE, sparsity=0.0)
-            if number:
-                sparse = self.sparse.model_copy(update={"sparsity": sparsity})
-            own = {"sparse": sparse, "cycle": number, "recipe": self.recipe.model_copy(update={"ramp": ramp})}
-            specs.append(self.model_copy(update=own))
-        return specs
+    def without_sparsity(self) -> "Spec":
+        """Return the spec of the same training by itself and without sparsity."""
+        dense = SparseSpec(method=ChoiceSpec(name=DENSE), sparsity=0.0)
+        return self.alone().model_copy(update={"sparse": dense})
 
-    def twin(self) -> "Spec":
-        """Return the same run without sparsity."""
-        sparse = SparseSpec(method=DENSE, sparsity=0.0)
-        return self.model_copy(update={"sparse": sparse, "dense_twin": False})
 
-    def essence(self) -> dict[str, Any]:
-        """Return every setting that changes the result, by dotted key."""
-        elsewhere = ("machine.", "data.dir", "data.download")
-        flat = dict(_flat(self.model_dump(mode="json")))
-        unsaid = [key for key in ("cycles", "cycle") if getattr(self, key) is None]
-        return {
-            key: value for key, value in flat.items() if not key.startswith(elsewhere) and key not in unsaid
-        }
-
-    def differences(self, other: "Spec") -> list[str]:
-        """Return `key: mine, not theirs` for every setting that changes the result."""
-        mine, theirs = self.essence(), other.essence()
-        keys = [key for key in {**mine, **theirs} if {} not in (mine.get(key), theirs.get(key))]
-        return [f"{k}: {mine.get(k)!r}, not {theirs.get(k)!r}" for k in keys if mine.get(k) != theirs.get(k)]
+# What users may set.
+USER_SECTIONS = tuple(name for name in Spec.model_fields if name != "part")
 
 
 def compose(
@@ -167,15 +144,14 @@ def compose(
     epochs: int | None = None,
     seeds: Mapping[str, Any] | None = None,
     machine: Mapping[str, Any] | None = None,
+    protocol: str | Mapping[str, Any] | None = None,
     changes: Mapping[str, Any] | None = None,
-    dense_twin: bool | None = None,
-    cycles: Mapping[str, Any] | None = None,
 ) -> Spec:
-    """Return a spec from what is given; the rest is what is usual for the data set.
+    """Return the spec with these settings; those not given have the values that are usual for the data set.
 
-    Another number of `epochs` scales the recipe as a whole; `changes` (dotted keys; those of the recipe need no
-    prefix) are made afterwards. With `cycles`, empty for what is usual, it is trained in cycles: up to the sparsity, or
-    so many as their `count` says. All faults are raised at once.
+    `epochs` scales the whole recipe; `changes` (dotted keys; those of the recipe need no prefix) are made afterwards.
+    `protocol` is a name, or a name with `arguments`: {"name": "lrr", "arguments": {"count": 11}} are 11 cycles. If
+    anything is wrong, everything that is wrong is raised at once.
 
     >>> compose(data={"name": "digits"}, epochs=15, changes={"optimizer.lr": 0.05}).recipe.ramp.end
     9.0
@@ -186,18 +162,15 @@ def compose(
         "sparse": dict(sparse or {}),
         "seeds": dict(seeds or {}),
         "machine": dict(machine or {}),
-        "dense_twin": dense_twin,
-        "cycles": None if cycles is None else dict(cycles),
+        "protocol": {"name": protocol} if isinstance(protocol, str) else dict(protocol or {}),
     }
+    values = copy.deepcopy(values)
     faults: list[str] = []
-    keys = full_keys(changes or {}, Spec.model_fields, faults)
-    if cycles is None:
-        keys = without_cycles(keys, faults)
+    expand_choices(values["sparse"])
+    keys = full_keys(changes or {}, USER_SECTIONS, faults)
     of_recipe = {key: value for key, value in keys.items() if key.startswith("recipe")}
     make_changes(values, {key: value for key, value in keys.items() if key not in of_recipe}, faults)
-    apply_count(values, faults)
-    usual_recipe = _fill_in(values)
-    base = load_recipe(usual_recipe)
+    base = load_recipe(_fill_in(values, faults, has_recipe=recipe is not None))
     try:
         if recipe is not None:
             base = recipe if isinstance(recipe, Recipe) else load_recipe(recipe)
@@ -209,11 +182,11 @@ def compose(
         faults += _named(error)
     values["recipe"] = base.model_dump()
     make_changes(values, of_recipe, faults)
-    return checked(values, faults)
+    return check_spec(values, faults)
 
 
-def checked(values: Mapping[str, Any], faults: Sequence[str] = ()) -> Spec:
-    """Return the spec with these values, or raise with all that is wrong with it, beside the `faults` known already."""
+def check_spec(values: Mapping[str, Any], faults: Sequence[str] = ()) -> Spec:
+    """Return the spec with these values, or raise with everything that is wrong, known `faults` included."""
     found = [*faults]
     try:
         spec = validate(Spec, values, "spec")
@@ -225,31 +198,55 @@ def checked(values: Mapping[str, Any], faults: Sequence[str] = ()) -> Spec:
     return spec
 
 
-def _fill_in(values: dict[str, Any]) -> str:
-    """Add what is usual for the data set and the method; return the name of the usual recipe."""
-    data, model, sparse = (table(values, name) for name in ("data", "model", "sparse"))
-    name = data.setdefault("name", "digits")
-    usual_model, recipe = USUAL.get(str(name), ("resnet20", "cifar"))
-    in_cycles = values["cycles"] is not None
-    if in_cycles:
-        sparse.setdefault("method", USUAL_METHOD)
-        sparse.setdefault("ramp", "constant")
-    is_dense = sparse.get("method") == DENSE
-    model.setdefault("name", usual_model)
-    method = method_of(str(sparse.get("method", "st3")), table(sparse, "arguments"))
+def resolve_protocol(protocol: dict[str, Any], sparse: dict[str, Any], faults: list[str]) -> None:
+    """Complete the protocol's arguments, and replace those that stand for values of `sparse`."""
+    name = protocol.get("name")
+    if isinstance(name, str) and name in PROTOCOLS:
+        arguments = protocol.setdefault("arguments", {})
+        if isinstance(arguments, dict):
+            faults += PROTOCOLS[name].resolve(arguments, sparse)
+            protocol["arguments"] = default_arguments(PROTOCOLS[name]) | arguments
+
+
+def _fill_in(values: dict[str, Any], faults: list[str], *, has_recipe: bool) -> str:
+    """Add what is usual for the data set, the protocol and the method; return the name of the usual recipe."""
+    data, model, sparse, protocol = (table(values, name) for name in ("data", "model", "sparse", "protocol"))
+    name = data.setdefault("name", USUAL_DATA)
+    usual = DATASETS.declaration(name) if name in [*DATASETS] else Declaration(*STAND_IN)
+    faults += _missing(name, usual, has_model="name" in model, has_recipe=has_recipe)
+    model.setdefault("name", usual.model or STAND_IN[0])
+    expand_choices(sparse)
+    is_dense = name_and_arguments(sparse, "method")[0] == DENSE
+    protocol.setdefault("name", "twin" if usual.dense_twin and not is_dense else "single")
+    resolve_protocol(protocol, sparse, faults)
+    if str(protocol["name"]) in PROTOCOLS:
+        for key, value in PROTOCOLS[protocol["name"]].usual.items():
+            sparse.setdefault(key, value)
+    expand_choices(sparse)
+    sparse.setdefault("method", {}).setdefault("name", "st3")
+    chosen, arguments = name_and_arguments(sparse, "method")
+    method = build_or_none(METHODS, str(chosen), arguments)
     if method is not None:
-        sparse.setdefault("allocation", method.usual_allocation)
-        sparse.setdefault("ramp", method.usual_ramp)
+        for key, value in (("allocation", method.usual_allocation), ("ramp", method.usual_ramp)):
+            if isinstance(sparse.setdefault(key, {}), dict):
+                sparse[key].setdefault("name", value)
         if method.own_sparsity is not None:
             sparse.setdefault("sparsity", method.own_sparsity)
         if not method.has_target:
             sparse.setdefault("sparsity", None)
     if is_dense:
         sparse.setdefault("sparsity", 0.0)
-    if values["dense_twin"] is None:
-        values["dense_twin"] = name == "digits" and not is_dense and not in_cycles
-    is_mobilenet = (name, model["name"]) == ("imagenet", "mobilenet_v1")
-    return "imagenet-mobilenet" if is_mobilenet else recipe
+    return usual.recipe_for(model["name"]) or STAND_IN[1]
+
+
+def _missing(data: str, usual: Declaration, *, has_model: bool, has_recipe: bool) -> list[str]:
+    """Return a fault if neither the user nor the data set names a network and a recipe."""
+    options = {"network": "--model NAME"} if not has_model and usual.model is None else {}
+    if not has_recipe and usual.recipe is None:
+        options["recipe"] = "--recipe NAME"
+    if not options:
+        return []
+    return [f"data set {data!r} declares no {' and no '.join(options)}: add {' and '.join(options.values())}"]
 
 
 def _named(error: SettingsError) -> list[str]:
@@ -259,21 +256,11 @@ def _named(error: SettingsError) -> list[str]:
 
 
 def read_spec(path: Path) -> Spec:
-    """Return the spec that a run has written."""
+    """Return the spec of a run from its spec.json, also from one that an earlier version has written."""
     try:
-        return validate(Spec, json.loads(path.read_text(encoding="utf-8")), str(path))
+        values = json.loads(path.read_text(encoding="utf-8"))
+        return validate(Spec, translate_spec(values) if isinstance(values, dict) else values, str(path))
     except OSError as error:
         raise SettingsError(str(path), [f"cannot be read: {error.strerror}"]) from None
     except (json.JSONDecodeError, UnicodeDecodeError, RecursionError) as error:
         raise SettingsError(str(path), [f"is damaged: {error}"]) from None
-
-
-def _flat(values: Mapping[str, Any], prefix: str = "") -> Sequence[tuple[str, Any]]:
-    pairs: list[tuple[str, Any]] = []
-    for key, value in values.items():
-        pairs += (
-            _flat(value, f"{prefix}{key}.")
-            if isinstance(value, dict) and value
-            else [(f"{prefix}{key}", value)]
-        )
-    return pairs

@@ -1,4 +1,4 @@
-"""A trained model read back: its weights, and what the file or the folder of its run says about it."""
+"""A trained model read back: its weights, and what its file or the folder of its run says about it."""
 
 import pickle
 import warnings
@@ -13,9 +13,10 @@ from torch import Tensor, nn
 from ..files.fit import disagreements
 from ..files.loading import is_sparse_file, read_sparse
 from ..files.weights import WeightsError, read_weights
+from ..training.paths import SPEC
 from ..training.sections import SettingsError
-from .about import understood
-from .messages import passed_on
+from .about import check_metadata
+from .messages import quote_error
 from .results import ResultsError, Run
 from .spec import DataSpec, ModelSpec, Spec, read_spec
 
@@ -26,27 +27,27 @@ NESTED = ("state_dict", "model")  # where other programs' checkpoints keep the w
 
 @dataclass(frozen=True)
 class StoredModel:
-    """What is in a file of weights, and beside it."""
+    """The contents of a file of weights, and what is known about its model."""
 
     path: Path
     weights: dict[str, Tensor]
     about: dict[str, Any]  # the metadata that a run writes into the file; empty for other files
-    spec: Spec | None = None  # of the run, if a run was named
-    is_sparse: bool = False  # whether it is a file of save_sparse
+    spec: Spec | None = None  # of the run, if the model was read from a run's folder
+    is_sparse: bool = False  # whether `save_sparse` wrote it
 
     @property
     def model(self) -> ModelSpec | None:
-        """How to build the network again, if that is known."""
+        """The network, if it is known."""
         if self.spec is not None:
             return self.spec.model
         about = self.about.get("model")
         return None if about is None else ModelSpec(name=about["name"], arguments=about.get("arguments", {}))
 
     def made_by(self, given: str | None) -> ModelSpec | None:
-        """Return how to build the network: by the name that the user has `given`, or as the file says.
+        """Return the network to build: the one that the user has `given` by name, or the one that the file names.
 
-        A file may name any function of any module, and whoever made the file may be anybody: such a name is taken
-        from the user alone. The folder of a run is the user's own, and its spec is believed.
+        Anybody may have made the file, and it may name any function of any module. Such a name must come from the user.
+        The folder of a run is the user's own, so its spec is trusted.
         """
         known = self.model
         if given is not None:
@@ -54,13 +55,13 @@ class StoredModel:
         if known is not None and ":" in known.name and self.spec is None:
             raise SettingsError(
                 str(self.path),
-                [f"it names code to build its network with: if you trust it, say --model {known.name}"],
+                [f"it names code that builds its network: if you trust that code, add --model {known.name}"],
             )
         return known
 
     @property
     def data(self) -> DataSpec | None:
-        """What it was trained on, if that is known."""
+        """The data it was trained on, if known."""
         if self.spec is not None:
             return self.spec.data
         about = self.about.get("data")
@@ -68,19 +69,19 @@ class StoredModel:
 
     @property
     def classes(self) -> tuple[str, ...] | None:
-        """The names of the classes it tells apart, if they are known."""
+        """The names of its classes, if known."""
         names = self.about.get("data", {}).get("classes")
         return None if names is None else tuple(names)
 
     @property
     def shape(self) -> tuple[int, int, int] | None:
-        """The shape of the pictures it was trained on (channels, height, width), if that is known."""
+        """The shape of the pictures it was trained on (channels, height, width), if known."""
         shape = self.about.get("data", {}).get("shape")
         return None if shape is None else tuple(shape)
 
     @property
     def layers(self) -> list[str] | None:
-        """The names of the layers that were made sparse, if that is known."""
+        """The names of the layers that were made sparse, if known."""
         names: list[str] | None = self.about.get("layers")
         return names
 
@@ -89,15 +90,12 @@ def read_stored_model(path: Path) -> StoredModel:
     """Read the model of a run (its folder), a safetensors file (plain or sparse), or a state_dict saved by torch."""
     if path.is_dir():
         run = Run.open(path)
-        file = path / str(
-            (run.summary or {}).get("model") or "model.safetensors"
-        )  # in cycles: the last one's
-        if not run.is_finished or not file.is_file():
+        if not run.is_finished or not run.model_path.is_file():
             raise ResultsError(
-                f"the run in {path} is not finished: it has no {file.name} yet; go on with it: "
+                f"the run in {path} is not finished: it has no {run.model_path.name} yet; continue it: "
                 f"st3 train --run {path} --resume"
             )
-        return _read_safetensors(file, read_spec(path / "spec.json"))
+        return _read_safetensors(run.model_path, read_spec(path / SPEC))
     if not path.exists():
         raise WeightsError(f"there is no file or run {path}")
     if path.suffix == ".safetensors":
@@ -106,7 +104,7 @@ def read_stored_model(path: Path) -> StoredModel:
 
 
 def load_into(model: nn.Module, stored: StoredModel, name: str) -> nn.Module:
-    """Put the weights into the model, for inference; all names and shapes must agree."""
+    """Load the weights into the model, for inference; all names and shapes must match."""
     try:
         model.load_state_dict(stored.weights)
     except RuntimeError as error:
@@ -114,9 +112,9 @@ def load_into(model: nn.Module, stored: StoredModel, name: str) -> nn.Module:
             {name: tensor.shape for name, tensor in tensors.items()}
             for tensors in (model.state_dict(), stored.weights)
         )
-        faults = disagreements(wanted, found) or [passed_on(error)]
+        faults = disagreements(wanted, found) or [quote_error(error)]
         raise WeightsError(
-            f"the weights in {stored.path} are not those of model {name!r}: {'; '.join(faults)}"
+            f"the weights in {stored.path} do not fit model {name!r}: {'; '.join(faults)}"
         ) from None
     return model.eval()
 
@@ -124,10 +122,10 @@ def load_into(model: nn.Module, stored: StoredModel, name: str) -> nn.Module:
 def _read_safetensors(path: Path, spec: Spec | None = None) -> StoredModel:
     is_sparse = is_sparse_file(path)
     weights, metadata = read_sparse(path) if is_sparse else read_weights(path)
-    about, strange = understood(metadata)
-    if strange:
+    about, faults = check_metadata(metadata)
+    if faults:
         warnings.warn(
-            f"the metadata in {path} are not what st3 writes ({'; '.join(strange)}): these are left aside",
+            f"some of the metadata in {path} cannot come from st3 and are ignored: {'; '.join(faults)}",
             stacklevel=2,
         )
     return StoredModel(path, weights, about, spec, is_sparse)
@@ -135,12 +133,12 @@ def _read_safetensors(path: Path, spec: Spec | None = None) -> StoredModel:
 
 def _read_state_dict(path: Path) -> dict[str, Tensor]:
     try:
-        # Only tensors and plain containers: a pickle that would run code is refused.
+        # Tensors and plain containers only: a pickle that would run code is refused.
         content = torch.load(path, map_location="cpu", weights_only=True)
     except (RuntimeError, EOFError, OSError, KeyError, pickle.UnpicklingError, zipfile.BadZipFile) as error:
         raise WeightsError(
             f"{path} is neither a safetensors file nor a state_dict saved by torch, or it is damaged "
-            f"({passed_on(error)})"
+            f"({quote_error(error)})"
         ) from None
     for candidate in (content, *(content.get(key) for key in NESTED if isinstance(content, dict))):
         if (
@@ -149,7 +147,9 @@ def _read_state_dict(path: Path) -> dict[str, Tensor]:
             and all(isinstance(v, Tensor) for v in candidate.values())
         ):
             return {str(name): _dense(tensor) for name, tensor in candidate.items()}
-    raise WeightsError(f"{path} holds a {type(content).__name__}, but no state_dict: a name for every tensor")
+    raise WeightsError(
+        f"{path} holds a {type(content).__name__} that is not a state_dict: a name for every tensor"
+    )
 
 
 def _dense(tensor: Tensor) -> Tensor:

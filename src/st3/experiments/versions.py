@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from ..training.paths import SESSIONS, VERSIONS
 from ..training.process import Process
 from ..training.records import write_json
 
@@ -17,15 +18,15 @@ __all__ = ["record_versions", "versions"]
 
 
 def record_versions(folder: Path, process: Process, step: int) -> None:
-    """Write versions.json for the session that begins, and add it to sessions.jsonl: a resumed run has several."""
+    """Write versions.json for the session that begins, and append it to sessions.jsonl: a resumed run has several."""
     found = versions(process)
-    write_json(folder / "versions.json", found)
-    with (folder / "sessions.jsonl").open("a", encoding="utf-8") as file:
+    write_json(folder / VERSIONS, found)
+    with (folder / SESSIONS).open("a", encoding="utf-8") as file:
         file.write(json.dumps({"first_step": step, **found}) + "\n")
 
 
 def versions(process: Process) -> dict[str, Any]:
-    """Return what can be said of the software and the machine of this session."""
+    """Return the versions of the software, the machine and the command of this session."""
     import st3
 
     device = process.device
@@ -45,7 +46,7 @@ def versions(process: Process) -> dict[str, Any]:
 
 
 def _commit() -> str | None:
-    """Return the commit of the library's own checkout, with a + if it was changed; None if installed."""
+    """Return the commit of st3's checkout, with a + if files were changed; None if it is installed."""
     root = Path(__file__).parents[3]
     if not (root / ".git").exists():
         return None

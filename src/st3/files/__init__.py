@@ -1,1 +1,1 @@
-"""Models as files."""
+"""Models as files: sparse and plain safetensors, ONNX, torch.export."""

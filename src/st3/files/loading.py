@@ -1,6 +1,5 @@
-"""Sparse files read back, into a model or as a state_dict; what is damaged is said, and never trusted."""
+"""`load_sparse`: reads a sparse file into a model or as a state_dict. Damaged files are refused, never trusted."""
 
-import json
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -15,18 +14,20 @@ from ..core.layers.find import unwrap
 from .contents import CONTENTS, Contents, Entry
 from .fit import disagreements
 from .packing import unpack
-from .weights import KEY, WeightsError, import_safetensors
+from .ties import fill_ties, find_ties
+from .weights import WeightsError, import_safetensors, parse_metadata
 
 __all__ = ["SparseFileError", "is_sparse_file", "load_sparse", "read_sparse"]
 
 Model = TypeVar("Model", bound=nn.Module)
 
-# Without a model, nothing but the file says how large its tensors are: a few bytes may claim to be terabytes of zeros.
-FREE, EACH = 1 << 26, 250  # numbers that any file may hold, and for each of its bytes
+# Without a model, only the file says how large its tensors are, and a few bytes may claim terabytes of zeros.
+# So the numbers it claims may not exceed ALLOWANCE plus PER_BYTE for each byte of the file.
+ALLOWANCE, PER_BYTE = 1 << 26, 250
 
 
 class SparseFileError(WeightsError):
-    """A file that is no sparse file, a damaged one, or one of another model."""
+    """The file is not a sparse file, is damaged, or belongs to another model."""
 
 
 @overload
@@ -38,9 +39,10 @@ def load_sparse(path: str | PathLike[str], model: Model) -> Model: ...
 
 
 def load_sparse(path: str | PathLike[str], model: nn.Module | None = None) -> nn.Module | dict[str, Tensor]:
-    """Read a file of `save_sparse` into `model` and return it; without a model, return a state_dict.
+    """Read a file of `save_sparse` into `model` and return the model; without a model, return a state_dict.
 
-    All names and shapes must be those of the model, else nothing is changed. Tied weights are one tensor again.
+    All names and shapes must match the model, otherwise nothing is changed. Weights that are tied in the file are one
+    tensor in the state_dict; weights that are tied in the model need only one of their names in the file.
     """
     if isinstance(path, nn.Module) or not (model is None or isinstance(model, nn.Module)):
         raise TypeError(
@@ -50,9 +52,7 @@ def load_sparse(path: str | PathLike[str], model: nn.Module | None = None) -> nn
     if model is None:
         return read_sparse(Path(path))[0]
     plain = unwrap(model)
-    wanted = {
-        name: tuple(tensor.shape) for name, tensor in plain.state_dict().items() if isinstance(tensor, Tensor)
-    }
+    wanted = {name: tensor for name, tensor in plain.state_dict().items() if isinstance(tensor, Tensor)}
     weights = read_sparse(Path(path), wanted)[0]
     try:
         plain.load_state_dict(weights)
@@ -63,22 +63,23 @@ def load_sparse(path: str | PathLike[str], model: nn.Module | None = None) -> nn
     return model
 
 
-def read_sparse(
-    path: Path, wanted: Mapping[str, tuple[int, ...]] | None = None
-) -> tuple[dict[str, Tensor], Any]:
-    """Return the state_dict and the metadata that were saved; `wanted` are the shapes that it must have."""
-    with _opened(path) as file:
-        if wanted is not None and (faults := disagreements(wanted, file.shapes())):
-            raise SparseFileError(f"the weights in {path} are not those of the model: {'; '.join(faults)}")
+def read_sparse(path: Path, wanted: Mapping[str, Tensor] | None = None) -> tuple[dict[str, Tensor], Any]:
+    """Return the stored state_dict and metadata; `wanted` are the tensors of the model that it must fit."""
+    with _open(path) as file:
+        tensors, tied = file.contents.tensors, file.contents.tied
         if wanted is None:
             file.check_size()
-        weights = {name: file.tensor(name, entry) for name, entry in file.contents.tensors.items()}
-        weights |= {name: weights[other] for name, other in file.contents.tied.items()}
-        return weights, file.metadata()
+        else:
+            tied = tied | fill_ties(find_ties(wanted), [*tensors, *tied])
+            file.check_shapes(wanted, tied)
+        weights = {name: file.read(name, entry) for name, entry in tensors.items()}
+        for name, other in tied.items():
+            weights[name] = weights[other]
+        return weights, file.metadata
 
 
 def is_sparse_file(path: Path) -> bool:
-    """Return whether this is a safetensors file, and one of `save_sparse`."""
+    """Whether `save_sparse` wrote this file."""
     safetensors = import_safetensors()
     try:
         with safetensors.safe_open(path, framework="pt") as file:
@@ -89,48 +90,47 @@ def is_sparse_file(path: Path) -> bool:
 
 @dataclass(frozen=True)
 class _SparseFile:
-    """An open file whose list of contents is sound."""
+    """An open file whose table of contents is valid."""
 
     path: Path
     file: Any
     contents: Contents
+    metadata: Any
 
-    def shapes(self) -> dict[str, tuple[int, ...]]:
+    def check_shapes(self, wanted: Mapping[str, Tensor], tied: Mapping[str, str]) -> None:
+        """Raise unless names and shapes are those of the model."""
         shapes = {name: self._shape(name, entry) for name, entry in self.contents.tensors.items()}
-        return shapes | {name: shapes[other] for name, other in self.contents.tied.items()}
+        for name, other in tied.items():
+            shapes[name] = shapes[other]
+        faults = disagreements({name: tuple(tensor.shape) for name, tensor in wanted.items()}, shapes)
+        if faults:
+            raise SparseFileError(f"the weights in {self.path} do not fit the model: {'; '.join(faults)}")
 
     def _shape(self, name: str, entry: Entry) -> tuple[int, ...]:
         return tuple(self.file.get_slice(name).get_shape()) if entry.shape is None else entry.shape
 
     def check_size(self) -> None:
-        """Raise if the file claims more numbers than one of its size should."""
+        """Raise if the file claims to hold more numbers than its size makes plausible."""
         shapes = [entry.shape for entry in self.contents.tensors.values() if entry.shape is not None]
         numbers = sum(map(prod, shapes))
-        if numbers > FREE + EACH * self.path.stat().st_size:
+        if numbers > ALLOWANCE + PER_BYTE * self.path.stat().st_size:
             raise SparseFileError(
-                f"{self.path} claims to hold {numbers:,} numbers, over {EACH} for each of its bytes: if that is true, "
-                f"load it into its model: st3.load_sparse(path, model)"
+                f"{self.path} claims to hold {numbers:,} numbers, over {PER_BYTE} for each of its bytes: if you trust "
+                f"it, load it into its model: st3.load_sparse(path, model)"
             )
 
-    def tensor(self, name: str, entry: Entry) -> Tensor:
-        parts = [self.file.get_tensor(f"{name}{part}") for part in entry.part_names]
+    def read(self, name: str, entry: Entry) -> Tensor:
+        parts = [self.file.get_tensor(f"{name}{part}") for part in entry.parts]
         try:
             entry.check(parts)
-            tensor = unpack(entry.packed(parts)) if entry.is_sparse else parts[0]
+            tensor = unpack(entry.to_packed(parts)) if entry.is_sparse else parts[0]
         except ValueError as error:
             raise SparseFileError(f"{self.path} is damaged: {name}: {error}") from None
         return tensor if entry.dtype is None else tensor.to(entry.dtype)
 
-    def metadata(self) -> Any:
-        text = self.file.metadata().get(KEY, "{}")
-        try:
-            return json.loads(text)
-        except (ValueError, RecursionError):
-            return text  # somebody else's idea of our key: whoever asks is told
-
 
 @contextmanager
-def _opened(path: Path) -> Iterator[_SparseFile]:
+def _open(path: Path) -> Iterator[_SparseFile]:
     safetensors = import_safetensors()
     if not path.is_file():
         raise SparseFileError(f"there is no file {path}")
@@ -138,19 +138,20 @@ def _opened(path: Path) -> Iterator[_SparseFile]:
         with safetensors.safe_open(path, framework="pt") as file:
             metadata = file.metadata() or {}
             if CONTENTS not in metadata:
-                raise SparseFileError(f"{path} is no sparse file: it was not written by st3.save_sparse")
-            yield _SparseFile(path, file, _contents(path, metadata, set(file.keys())))
+                raise SparseFileError(f"{path} is not a sparse file: st3.save_sparse did not write it")
+            contents = _read_contents(path, metadata, set(file.keys()))
+            yield _SparseFile(path, file, contents, parse_metadata(metadata))
     except (safetensors.SafetensorError, OSError) as error:
-        raise SparseFileError(f"{path} is no safetensors file, or a damaged one ({error})") from None
+        raise SparseFileError(f"{path} is not a safetensors file, or it is damaged ({error})") from None
 
 
-def _contents(path: Path, metadata: Mapping[str, str], stored: set[str]) -> Contents:
+def _read_contents(path: Path, metadata: Mapping[str, str], stored: set[str]) -> Contents:
     try:
-        contents = Contents.read(metadata)
+        contents = Contents.from_metadata(metadata)
     except ValueError as error:
-        raise SparseFileError(f"{path} is damaged or not understood: {error}") from None
-    parts = {f"{name}{part}" for name, entry in contents.tensors.items() for part in entry.part_names}
-    if parts != stored:
-        odd = ", ".join(sorted(parts ^ stored)[:3])
-        raise SparseFileError(f"{path} is damaged: its tensors are not those it lists ({odd})")
+        raise SparseFileError(f"{path} cannot be read: {error}") from None
+    listed = {f"{name}{part}" for name, entry in contents.tensors.items() for part in entry.parts}
+    if listed != stored:
+        odd = ", ".join(sorted(listed ^ stored)[:3])
+        raise SparseFileError(f"{path} is damaged: it holds other tensors than it lists ({odd})")
     return contents

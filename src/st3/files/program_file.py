@@ -1,45 +1,56 @@
-"""A model as a program of torch.export (.pt2), read back and checked before it is written."""
+"""`export_program`: a model as a torch.export program (.pt2), read back and checked before it is written."""
 
 import io
-from collections.abc import Sequence
 from os import PathLike
 from pathlib import Path
+from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
-from .tracing import Exported, Trial, batch_text, outputs_of, traced
-from .whole import write_whole
+from ..atomic import write_file
+from .inputs import Axes
+from .tracing import ExportedFile, ExportError, Trial, list_tensors, trace
 
 __all__ = ["export_program"]
 
 
 def export_program(
     model: nn.Module,
-    example_input: Tensor | Sequence[Tensor],
+    example_input: Any,
     path: str | PathLike[str],
     *,
+    dynamic: Axes | None = None,
     check: bool = True,
-    dynamic_batch: bool = True,
-) -> Exported:
-    """Write the model, in eval mode, as a program for batches of any size; the model itself is not changed.
+) -> ExportedFile:
+    """Write the model in eval mode as a torch.export program. The model itself is not changed.
 
-    `torch.export.load(path).module()` runs it without the model's code. `example_input` is what the model is called
-    with, a tensor or several. The program is read back, and its answers must be the model's to 1e-4.
+    `torch.export.load(path).module()` runs the program without the model's code. `example_input` and `dynamic` are
+    those of `export_onnx`. The program is read back, and its answers must equal the model's to 1e-4, for other sizes
+    of the dynamic axes too; otherwise no file is written.
     """
-    program, trials = traced(model, example_input, dynamic_batch)
+    traced = trace(model, example_input, dynamic)
     buffer = io.BytesIO()
-    torch.export.save(program, buffer)
-    difference = _check(buffer, trials) if check else None
+    torch.export.save(traced.program, buffer)
     content = buffer.getvalue()
-    write_whole(Path(path), lambda file: file.write(content))
+    difference = _check(content, traced.trials) if check else None
+    write_file(Path(path), lambda file: file.write(content))
     who = f"torch {torch.__version__}" if check else None
-    return Exported(
-        Path(path), len(content), f"a program of torch.export, {batch_text(trials)}", who, difference
-    )
+    kind = f"a torch.export program, {traced.sizes_text}"
+    return ExportedFile(Path(path), len(content), kind, who, difference)
 
 
-def _check(buffer: io.BytesIO, trials: list[Trial]) -> float:
-    program = torch.export.load(io.BytesIO(buffer.getvalue())).module()
-    with torch.no_grad():
-        return max(trial.difference(outputs_of(program(*trial.inputs)), "the program") for trial in trials)
+def _check(content: bytes, trials: list[Trial]) -> float:
+    program = torch.export.load(io.BytesIO(content)).module()
+    differences = []
+    for trial in trials:
+        try:
+            with torch.no_grad():
+                answer = program(*trial.inputs.args, **trial.inputs.kwargs)
+        except Exception as error:
+            reason = " ".join(str(error).split())[:300]
+            raise ExportError(
+                f"the program cannot take an input of {trial.inputs}, but the model can: {reason}; no file was written"
+            ) from error
+        differences.append(trial.difference(list_tensors(answer), "the program"))
+    return max(differences)

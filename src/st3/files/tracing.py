@@ -1,4 +1,4 @@
-"""A model looked at as an exporter does: in eval mode for a while, on batches of several sizes, and left as it was."""
+"""Traces a model for export, and compares the answers of the exported file with the model's own."""
 
 import contextlib
 import io
@@ -15,50 +15,47 @@ from torch.utils import _pytree as pytree
 
 from ..core.layers.find import unwrap
 from ..tables import size_text
-from .fit import shape_text
+from .inputs import Axes, ExportError, Inputs, bind, choose_axes, other_sizes, torch_shapes
 
-__all__ = ["ExportError", "Exported", "Trial", "batch_text", "outputs_of", "quietly", "traced", "varying"]
+__all__ = ["ExportError", "ExportedFile", "Traced", "Trial", "list_tensors", "mute_torch", "trace"]
 
-AT_MOST = 1e-4  # the difference of an output, as a part of the largest one or of 1
-
-Inputs = tuple[Tensor, ...]
-
-
-class ExportError(RuntimeError):
-    """A model that cannot be exported, or whose export gives other answers."""
+TOLERANCE = 1e-4  # largest difference of an output, relative to the largest output or to 1
 
 
 @dataclass(frozen=True)
-class Exported:
+class ExportedFile:
     """A file that was written, and how it was checked."""
 
     path: Path
     file_bytes: int
     kind: str
     checked_by: str | None  # None: not checked
-    difference: float | None = None  # the largest found, as a part of the largest output or of 1
+    difference: float | None = None  # the largest, relative to the largest output or to 1
     remark: str = ""
 
     def __str__(self) -> str:
         if self.checked_by is None:
             check = f"not checked{self.remark}"
         else:
-            check = f"{self.checked_by} answers as the model does (largest difference {self.difference:.1e})"
+            check = f"{self.checked_by} gives the model's answers (largest difference {self.difference:.1e})"
         return f"{self.path}: {size_text(self.file_bytes)}, {self.kind}; {check}"
 
 
 @dataclass(frozen=True)
 class Trial:
-    """What goes in, and what the model answers."""
+    """One call of the model: its inputs and its answers."""
 
     inputs: Inputs
     outputs: list[Tensor]
 
     def difference(self, found: Sequence[Tensor], who: str) -> float:
-        """Return the largest difference to other answers; ExportError if it is too large."""
+        """Return the largest relative difference from other answers; ExportError if it is too large."""
         shapes = [[tuple(tensor.shape) for tensor in tensors] for tensors in (self.outputs, found)]
         if shapes[0] != shapes[1]:
-            raise ExportError(f"{who} answers with shapes {shapes[1]}, the model with {shapes[0]}")
+            raise ExportError(
+                f"{who} gives answers of shapes {shapes[1]}, the model {shapes[0]}, for an input of {self.inputs}; "
+                "no file was written"
+            )
         worst = 0.0
         for wanted, other in zip(self.outputs, found, strict=True):
             if not wanted.numel():
@@ -66,51 +63,57 @@ class Trial:
             scale = max(1.0, float(wanted.double().nan_to_num(0, 0, 0).abs().max()))
             same = torch.isclose(wanted.double(), other.double(), rtol=0, atol=0, equal_nan=True)
             gap = float(torch.where(same, 0.0, (wanted.double() - other.double()).abs()).max()) / scale
-            coarse = 4 * torch.finfo(wanted.dtype).eps if wanted.is_floating_point() else 0.0
-            if not gap <= max(AT_MOST, coarse):
-                batch = len(self.inputs[0]) if self.inputs[0].dim() else 1
+            rounding = 4 * torch.finfo(wanted.dtype).eps if wanted.is_floating_point() else 0.0
+            if not gap <= max(TOLERANCE, rounding):
                 raise ExportError(
-                    f"{who} gives other answers than the model: for a batch of {batch} they differ by {gap:.2g} of "
-                    f"the largest one (at most {max(AT_MOST, coarse):.1g} was expected); no file was written"
+                    f"{who} gives other answers than the model: for an input of {self.inputs} they differ by {gap:.2g} "
+                    f"of the largest one (the limit is {max(TOLERANCE, rounding):.1g}); no file was written"
                 )
             worst = max(worst, gap)
         return worst
 
 
-def traced(
-    model: nn.Module, example_input: Tensor | Sequence[Tensor], dynamic_batch: bool
-) -> tuple[ExportedProgram, list[Trial]]:
-    """Return the model in eval mode as a program, and batches with its answers; the model is as it was before."""
+@dataclass(frozen=True)
+class Traced:
+    """A model as a program, the axes that may vary (argument -> axis -> Dim), and trials to check it with."""
+
+    program: ExportedProgram
+    axes: dict[str, dict[int, Any]]
+    trials: list[Trial]
+
+    @property
+    def sizes_text(self) -> str:
+        """For which inputs the program was traced."""
+        names = dict.fromkeys(dim.__name__ for chosen in self.axes.values() for dim in chosen.values())
+        return f"any size of {' and '.join(names)}" if names else "inputs of the example's shape"
+
+
+def trace(model: nn.Module, example_input: Any, dynamic: Axes | None) -> Traced:
+    """Trace the model in eval mode and record its answers; afterwards the model is as it was before."""
     plain = unwrap(model)
-    inputs = _inputs(example_input)
-    batches = _batches(inputs) if dynamic_batch else [inputs]
+    inputs = bind(plain, example_input)
+    axes = choose_axes(inputs, dynamic)
     modes = [(module, module.training) for module in plain.modules()]
     with torch.random.fork_rng(devices=[]), torch.no_grad():
         try:
             plain.eval()
-            trials = [_trial(plain, batch) for batch in batches]
-            return _captured(plain, trials[0].inputs, dynamic_batch), trials
+            trials = [_call(plain, each) for each in other_sizes(inputs, axes)]
+            return Traced(_export(plain, trials[0].inputs, axes), axes, trials)
         finally:
             for module, was_training in modes:
                 module.training = was_training
 
 
-def _captured(model: nn.Module, inputs: Inputs, dynamic_batch: bool) -> ExportedProgram:
-    shapes = varying(inputs) if dynamic_batch else None
-    try:
-        with quietly():
-            return torch.export.export(model, inputs, dynamic_shapes=shapes, strict=False)
-    except Exception as error:
-        reason = " ".join(str(error).split())[:400]
-        hint = "; if the size of the batch must be fixed, say dynamic_batch=False" if dynamic_batch else ""
-        raise ExportError(f"torch.export cannot take {type(model).__name__}: {reason}{hint}") from error
+def list_tensors(answer: Any) -> list[Tensor]:
+    """Return the tensors of an answer, however nested."""
+    return [leaf.detach().cpu() for leaf in pytree.tree_leaves(answer) if isinstance(leaf, Tensor)]
 
 
 @contextlib.contextmanager
-def quietly() -> Iterator[None]:
-    """Keep back what torch logs and prints while it traces: an error says it in a sentence.
+def mute_torch() -> Iterator[None]:
+    """Suppress what torch logs and prints while it traces. Its errors say the same in one sentence.
 
-    What the model itself has to say was heard when it was called.
+    Messages of the model itself have been shown already, when it was called.
     """
     before = logging.root.manager.disable
     logging.disable(logging.CRITICAL)
@@ -121,51 +124,25 @@ def quietly() -> Iterator[None]:
         logging.disable(before)
 
 
-def batch_text(trials: Sequence[Trial]) -> str:
-    """Return which batches the file is for."""
-    return "batches of any size" if len(trials) > 1 else "inputs of the example's shape"
-
-
-def outputs_of(answer: Any) -> list[Tensor]:
-    """Return the tensors of an answer, however nested."""
-    return [leaf.detach().cpu() for leaf in pytree.tree_leaves(answer) if isinstance(leaf, Tensor)]
-
-
-def _trial(model: nn.Module, inputs: Inputs) -> Trial:
+def _call(model: nn.Module, inputs: Inputs) -> Trial:
     try:
-        return Trial(inputs, outputs_of(model(*inputs)))
+        return Trial(inputs, list_tensors(model(*inputs.args, **inputs.kwargs)))
     except Exception as error:
-        shapes = ", ".join(shape_text(tensor.shape) for tensor in inputs)
         reason = " ".join(str(error).split())[:300]
-        raise ExportError(f"{type(model).__name__} cannot take an input of {shapes}: {reason}") from error
+        raise ExportError(f"{type(model).__name__} cannot take an input of {inputs}: {reason}") from error
 
 
-def _inputs(example: Tensor | Sequence[Tensor]) -> Inputs:
-    inputs = (example,) if isinstance(example, Tensor) else tuple(example)
-    if not inputs or not all(isinstance(tensor, Tensor) for tensor in inputs):
-        raise ValueError("example_input must be a tensor or several: what the model is called with")
-    return inputs
-
-
-def varying(inputs: Inputs) -> tuple[Any, ...]:
-    """Return which dimensions of the inputs count examples, as torch.export wants to be told."""
-    batch = torch.export.Dim("batch")
-    return tuple({0: batch} if _is_batch(tensor, inputs) else None for tensor in inputs)
-
-
-def _is_batch(tensor: Tensor, inputs: Inputs) -> bool:
-    return tensor.dim() > 0 and tensor.shape[0] == inputs[0].shape[0]
-
-
-def _batches(inputs: Inputs) -> list[Inputs]:
-    """Return the example with two rows at least (torch takes one for a constant), with one more, and a single row."""
-    if not inputs[0].dim() or not inputs[0].shape[0]:
-        raise ValueError("example_input has no batch: its first dimension must count examples, one at least")
-    rows = max(2, inputs[0].shape[0])
-    return [
-        tuple(
-            tensor[torch.arange(size) % tensor.shape[0]] if _is_batch(tensor, inputs) else tensor
-            for tensor in inputs
-        )
-        for size in (rows, rows + 1, 1)
-    ]
+def _export(model: nn.Module, inputs: Inputs, axes: dict[str, dict[int, Any]]) -> ExportedProgram:
+    try:
+        with mute_torch():
+            return torch.export.export(
+                model, inputs.args, inputs.kwargs, dynamic_shapes=torch_shapes(inputs, axes), strict=False
+            )
+    except Exception as error:
+        reason = " ".join(str(error).split())[:400]
+        hint = ""
+        if axes:
+            hint = (
+                "; limit an axis by giving a torch.export.Dim in dynamic, or say dynamic={} to fix all shapes"
+            )
+        raise ExportError(f"torch.export cannot trace {type(model).__name__}: {reason}{hint}") from error

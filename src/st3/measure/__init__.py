@@ -1,4 +1,4 @@
-"""Look at a model, never change it: what it costs to run, and how sparse it is."""
+"""Measure a model without changing it: what it costs to run, and how sparse it is."""
 
 from .macs import MacCount, count_macs
 from .report import LayerRow, Report

@@ -1,4 +1,4 @@
-"""A report as a picture: the density of every layer, and its multiply-adds before and after."""
+"""A report as a figure: the density of every layer, and its multiply-adds, dense and sparse."""
 
 from typing import TYPE_CHECKING
 
@@ -10,18 +10,18 @@ if TYPE_CHECKING:
 
 __all__ = ["draw"]
 
-DARK, LIGHT, ACCENT = "#1f4e79", "#b8c9dc", "#c8501e"  # told apart in grey and by colour-blind readers
+DARK, LIGHT, ACCENT = "#1f4e79", "#b8c9dc", "#c8501e"  # distinct in greyscale and for colour-blind readers
 
 
 def draw(report: "Report") -> "Figure":
-    """Return one line per layer from top to bottom; density to the left, MACs to the right if known."""
+    """Draw one row per layer, the first on top: density on the left, MACs on the right if they were counted."""
     try:
         from matplotlib.figure import Figure
     except ImportError as error:
         raise ImportError("drawing a report needs matplotlib: pip install 'st3[plot]'") from error
 
-    has_macs = any(row.macs for row in report.rows)
-    # pyplot is avoided: it would keep the figure alive and may open a window.
+    has_macs = any(row.dense_macs for row in report.rows)
+    # Not pyplot, which would keep the figure alive and may open a window.
     figure = Figure(
         figsize=(11 if has_macs else 7, 1.7 + 0.19 * max(len(report.rows), 4)), layout="constrained"
     )
@@ -37,7 +37,7 @@ def draw(report: "Report") -> "Figure":
 
 
 def _draw_density(axes: "Axes", report: "Report") -> None:
-    """Bars from the left edge; a layer without a weight left has none, and says so."""
+    """Draw a bar per layer, or a remark if the layer has no active weight left."""
     densities = [100 * (1 - row.sparsity) for row in report.rows]
     goal = None if report.target is None else 100 * (1 - report.target)
     left = min([10.0, *(density for density in [*densities, goal] if density)]) / 2
@@ -57,11 +57,13 @@ def _draw_density(axes: "Axes", report: "Report") -> None:
 
 
 def _draw_macs(axes: "Axes", report: "Report") -> None:
-    """A dot for the dense and one for the sparse cost, and the distance between them as a line."""
+    """Draw a dot for the dense and one for the sparse MACs of each layer, and a line between them."""
     from matplotlib.ticker import EngFormatter
 
     shorten = EngFormatter(places=2)
-    known = [(line, row.macs, row.sparse_macs or 0) for line, row in enumerate(report.rows) if row.macs]
+    known = [
+        (line, row.dense_macs, row.sparse_macs or 0) for line, row in enumerate(report.rows) if row.dense_macs
+    ]
     left = min(macs for _, dense, sparse in known for macs in (dense, sparse) if macs) / 2
     axes.set_xscale("log")
     axes.set_xlim(left, 2 * max(dense for _, dense, _ in known))
@@ -77,7 +79,7 @@ def _draw_macs(axes: "Axes", report: "Report") -> None:
         ([(line, dense) for line, dense, _ in known], report.dense_macs, "dense", "white"),
         ([(line, sparse) for line, _, sparse in known if sparse], report.sparse_macs, "zeros skipped", DARK),
     ):
-        label = f"{label}, {shorten(total or 0)} in all"
+        label = f"{label}, {shorten(total or 0)} in total"
         axes.scatter(
             [x for _, x in macs], [y for y, _ in macs], s=18, color=fill, ec=DARK, label=label, zorder=2
         )
@@ -89,7 +91,7 @@ def _draw_macs(axes: "Axes", report: "Report") -> None:
 
 
 def _legend(axes: "Axes") -> None:
-    """Above the panel, to the right of its title, where no layer can be hidden."""
+    """Put the legend above the panel, to the right of the title, where it hides no layer."""
     axes.legend(
         loc="lower right",
         bbox_to_anchor=(1, 1),

@@ -1,7 +1,7 @@
-"""Count the multiply-adds of one forward pass, and say which parameter each of them belongs to.
+"""Count the multiply-adds of one forward pass and attribute each of them to a parameter.
 
-The pass is run and the products are counted where torch executes them, below every layer class. So functional
-calls, slices of a packed weight, tied weights and layers nobody has heard of are all seen.
+The model is run, and products are counted where torch executes them, below all layer classes. This covers functional
+calls, slices of a packed weight, tied weights and layer classes unknown to this library.
 """
 
 import sys
@@ -12,7 +12,7 @@ from typing import Any
 from torch import Tensor, nn
 
 from .counter import Counter
-from .untouched import untouched
+from .side_effects import without_side_effects
 
 __all__ = ["CONVENTION", "MacCount", "count_macs"]
 
@@ -26,9 +26,9 @@ CONVENTION = (
 class MacCount:
     """The multiply-adds of one forward pass; see CONVENTION."""
 
-    by_parameter: tuple[tuple[nn.Parameter, int], ...] = field(repr=False)  # by identity, see `of`
+    by_parameter: tuple[tuple[nn.Parameter, int], ...] = field(repr=False)  # see `of`
     activation_macs: int  # products of two activations, such as attention's Q·Kᵀ
-    uncounted: tuple[str, ...]  # in plain words: what was not counted although it may cost something
+    uncounted: tuple[str, ...]  # in plain words: operations that were not counted but may contain products
     input_shape: str
 
     def of(self, parameter: Tensor) -> int | None:
@@ -37,16 +37,17 @@ class MacCount:
 
     @property
     def total(self) -> int:
+        """The multiply-adds of the whole model."""
         return self.activation_macs + sum(macs for _, macs in self.by_parameter)
 
 
 def count_macs(model: nn.Module, example_input: Any) -> MacCount:
     """Run `model` once on `example_input` and count its multiply-adds, parameter by parameter.
 
-    A tuple holds the positional arguments of the model, a mapping its keyword arguments; anything else is its
-    only argument. One MAC is one multiply-add of a convolution, linear layer or matrix product; norms,
-    activations, pooling, biases and embedding look-ups are not counted. The count is for the input as given:
-    with eight pictures it is eight times as large. The model is left as it was found.
+    A tuple holds the model's positional arguments, a mapping its keyword arguments; anything else is the only
+    argument. One MAC is one multiply-add of a convolution, linear layer or matrix product; norms, activations,
+    pooling, biases and embedding look-ups are not counted. The count is for the whole input: a batch of eight costs
+    eight times as much. The model is not changed.
 
     >>> import torch
     >>> layer = nn.Linear(20, 10)
@@ -54,25 +55,26 @@ def count_macs(model: nn.Module, example_input: Any) -> MacCount:
     200
     """
     if isinstance(model, nn.parallel.DistributedDataParallel):
-        model = model.module  # the wrapper would wait for the other processes
+        model = model.module  # the wrapper's forward pass would wait for the other processes
     _refuse_lazy(model)
     shape = _describe(example_input)
     weights = {name: parameter for name, parameter in model.named_parameters() if parameter.dim() >= 2}
-    if any(map(_is_sharded, weights.values())):  # to run it, all processes would have to
+    if any(map(_is_sharded, weights.values())):  # a forward pass would need all processes
         return MacCount((), 0, tuple(f"{name} (sharded: not counted)" for name in weights), shape)
     counter = Counter(model)
-    with untouched(model), counter:
+    with without_side_effects(model), counter:
         try:
             _call(model, example_input)
         except Exception as error:
             error.add_note(f"while counting the MACs of {type(model).__name__} for the input {shape}")
             raise
     notes = [note for name, weight in weights.items() for note in counter.notes(name, weight)]
-    return MacCount(tuple(counter.macs.items()), counter.activation_macs, (*notes, *counter.strangers), shape)
+    uncounted = (*notes, *counter.unknown_operations)
+    return MacCount(tuple(counter.macs.items()), counter.activation_macs, uncounted, shape)
 
 
 def _refuse_lazy(model: nn.Module) -> None:
-    """Running a lazy module would create its weights, and we are only to look."""
+    """Refuse lazy modules: running them would create their weights, and counting must not change the model."""
     for name, parameter in model.named_parameters():
         if nn.parameter.is_lazy(parameter):
             raise ValueError(
@@ -81,7 +83,7 @@ def _refuse_lazy(model: nn.Module) -> None:
 
 
 def _is_sharded(parameter: nn.Parameter) -> bool:
-    # The import takes a second; while nobody has made it, there can be no such parameter.
+    # Importing DTensor takes a second. If nobody has imported it, no parameter can be one.
     module = sys.modules.get("torch.distributed.tensor")
     return module is not None and isinstance(parameter, module.DTensor)
 

@@ -1,7 +1,7 @@
-"""What one matrix product costs, for every torch operation that is one.
+"""The multiply-adds of every torch operation that is a matrix product.
 
-Names, not operator objects, are the keys: not every version of torch has every operator. The batch is part of
-the shapes, so it is counted too.
+The table is keyed by name, because not every version of torch has every operator. Shapes include the batch, so the
+batch is counted.
 """
 
 from collections.abc import Callable, Sequence
@@ -13,7 +13,7 @@ __all__ = ["PRODUCTS", "Product"]
 
 
 class Product(NamedTuple):
-    """The multiply-adds of one product, and its factors in the order a weight is looked for among them."""
+    """The multiply-adds of one product, and its factors: the first that comes from a parameter is its weight."""
 
     macs: int
     factors: tuple[Tensor, ...]
@@ -23,7 +23,7 @@ Formula = Callable[[Sequence[Any], Any], Product]  # (arguments, result) -> prod
 
 
 def _matrices(first: int) -> Formula:
-    """(.., n, k) times (.., k, m); the left factor is argument number `first`, the right one follows."""
+    """Return the formula for (.., n, k) times (.., k, m); argument number `first` is the left factor."""
 
     def formula(arguments: Sequence[Any], result: Any) -> Product:
         left, right = arguments[first : first + 2]
@@ -33,7 +33,7 @@ def _matrices(first: int) -> Formula:
 
 
 def _matrix_and_vector(first: int) -> Formula:
-    """(n, k) times (k), or (k) times (k)."""
+    """Return the formula for (n, k) times (k), or (k) times (k); argument number `first` is the left factor."""
 
     def formula(arguments: Sequence[Any], result: Any) -> Product:
         left, right = arguments[first : first + 2]
@@ -43,32 +43,32 @@ def _matrix_and_vector(first: int) -> Formula:
 
 
 def _linear(arguments: Sequence[Any], result: Any) -> Product:
-    """(.., k) times the transpose of (m, k)."""
-    picture, weight = arguments[:2]
-    return Product(picture.numel() * weight.shape[0], (weight, picture))
+    """Count (.., k) times the transpose of (m, k)."""
+    x, weight = arguments[:2]
+    return Product(x.numel() * weight.shape[0], (weight, x))
 
 
 def _grouped(arguments: Sequence[Any], result: Any) -> Product:
-    """Rows, columns or the inner axis cut into groups, a matrix for each (mixtures of experts)."""
+    """Count a product whose rows, columns or inner axis are split into groups, with a matrix for each (experts)."""
     left, right = arguments[:2]
     rows = left.shape[-2] * left.shape[-1] if right.dim() == 2 and left.dim() == 3 else left.numel()
     return Product(rows * right.shape[-1], (right, left))
 
 
 def _convolution(arguments: Sequence[Any], result: Any) -> Product:
-    """Each weight meets every position of the output; in a transposed convolution, of the input.
+    """Count each weight once per position of the output, or of the input if the convolution is transposed.
 
-    A grouped convolution's weight is already smaller by the number of groups.
+    Groups need no extra factor: the weight of a grouped convolution is smaller by the number of groups.
     """
-    picture, weight = arguments[:2]
-    transposed = len(arguments) > 6 and arguments[6] is True
-    scanned = picture if transposed else result
+    x, weight = arguments[:2]
+    is_transposed = len(arguments) > 6 and arguments[6] is True
+    scanned = x if is_transposed else result
     positions = scanned.shape[0] * scanned.shape[2:].numel()
     return Product(weight.numel() * positions, (weight,))
 
 
 def _attention(arguments: Sequence[Any], result: Any) -> Product:
-    """Q·Kᵀ and then ·V, for every head and query; what a mask hides is counted as well."""
+    """Count Q·Kᵀ and the product with V for every head and query, masked positions included."""
     query, key, value = arguments[:3]
     pairs = query.shape[:-1].numel() * key.shape[-2]
     return Product(pairs * (query.shape[-1] + value.shape[-1]), ())

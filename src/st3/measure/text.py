@@ -1,4 +1,4 @@
-"""A report as text: one line per layer, the totals, and what the numbers mean."""
+"""A report as text: one line per layer, the totals, and an explanation of the numbers."""
 
 from collections import Counter
 from typing import TYPE_CHECKING
@@ -27,15 +27,15 @@ NO_DATA = "-"
 
 
 def report_text(report: "Report") -> str:
-    """Return the table and the lines below it."""
+    """Return the table and the remarks below it."""
     lines = [_layer_cells(row) for row in report.rows]
-    filled = [i for i in range(len(HEAD)) if any(line[i] != NO_DATA for line in lines)]
+    columns = [i for i in range(len(HEAD)) if any(line[i] != NO_DATA for line in lines)]
     if report.other_macs:
         other = _mega(report.other_macs)
         lines.append(["everything else", *[""] * 6, other, other, ""])
     lines.append(_total_cells(report))
-    kept = [[line[i] for i in filled] for line in lines]
-    table = text_table([HEAD[i] for i in filled], kept, left=(0, 1))
+    cells = [[line[i] for i in columns] for line in lines]
+    table = text_table([HEAD[i] for i in columns], cells, left=(0, 1))
     return "\n".join([table, "", *_remarks(report)])
 
 
@@ -43,27 +43,26 @@ def _layer_cells(row: "LayerRow") -> list[str]:
     return [
         row.name,
         "x".join(map(str, row.shape)),
-        f"{row.weights:,}",
+        f"{row.numel:,}",
         f"{row.zeros:,}",
-        _percent(row.zeros, row.weights),
+        _percent(row.zeros, row.numel),
         NO_DATA if row.target is None else f"{100 * row.target:.2f}",
         NO_DATA if row.threshold is None else f"{row.threshold:.4g}",
-        _mega(row.macs),
+        _mega(row.dense_macs),
         _mega(row.sparse_macs),
         _empty(row.empty_filters, row.filters),
     ]
 
 
 def _total_cells(report: "Report") -> list[str]:
+    has_one_target = all(row.in_budget for row in report.rows)
     return [
         "total",
         "",
-        f"{report.weights:,}",
+        f"{report.numel:,}",
         f"{report.zeros:,}",
-        _percent(report.zeros, report.weights),
-        ""
-        if report.target is None or not all(row.in_budget for row in report.rows)
-        else f"{100 * report.target:.2f}",
+        _percent(report.zeros, report.numel),
+        f"{100 * report.target:.2f}" if has_one_target and report.target is not None else "",
         "",
         _mega(report.dense_macs),
         _mega(report.sparse_macs),
@@ -75,25 +74,23 @@ def _remarks(report: "Report") -> list[str]:
     layers = "1 layer" if len(report.rows) == 1 else f"{len(report.rows)} layers"
     target = "" if report.target is None else f", target {100 * report.target:.2f} %"
     step = "" if report.step is None else f", step {report.step:,}"
-    percent = _percent(report.zeros, report.weights)
-    alone = [row for row in report.rows if not row.in_budget]
-    if alone:
-        zeros = report.zeros - sum(row.zeros for row in alone)
-        weights = report.weights - sum(row.weights for row in alone)
-        common = (
-            f", without the layers that have a target of their own {_percent(zeros, weights)} %"
-            if weights
+    percent = _percent(report.zeros, report.numel)
+    budget = [row for row in report.rows if row.in_budget]
+    if len(budget) < len(report.rows):  # the target is that of the layers in the budget alone
+        zeros, numel = sum(row.zeros for row in budget), sum(row.numel for row in budget)
+        target = (
+            f"; {_percent(zeros, numel)} % without the layers that have their own target{target}"
+            if numel
             else ""
         )
-        target = f"{common}{target}" if weights else ""
     remarks = [
-        f"Sparsity: {percent} % of {report.weights:,} weights in {layers}{target}{step}.",
+        f"Sparsity: {percent} % of {report.numel:,} weights in {layers}{target}{step}.",
         f"Other parameters (biases, norms, layers left dense): {report.other_parameters:,}.",
     ]
     if report.dense_macs is not None:
         shape = "" if report.input_shape is None else f" Counted for the input {report.input_shape}."
         remarks.append(f"MACs: {CONVENTION}.{shape}")
-        remarks.append("Sparse MACs are theoretical: a dense runtime multiplies by the zeros as well.")
+        remarks.append("Sparse MACs are theoretical: a dense runtime also multiplies by the zeros.")
     if report.uncounted:
         remarks.append(f"Not counted: {'; '.join(report.uncounted)}.")
     if report.skipped:
@@ -111,10 +108,10 @@ def _empty(empty: int, filters: int) -> str:
     return f"{empty:,} of {filters:,}" if empty else "0"
 
 
-def _percent(zeros: int, weights: int) -> str:
-    """100.00 and 0.00 are kept for "all" and "none": one survivor among a million is worth knowing."""
-    text = f"{100 * zeros / weights:.2f}" if weights else "0.00"
-    if text == "100.00" and zeros < weights:
+def _percent(zeros: int, numel: int) -> str:
+    """Return the percentage of zeros; 100.00 and 0.00 mean exactly all and none."""
+    text = f"{100 * zeros / numel:.2f}" if numel else "0.00"
+    if text == "100.00" and zeros < numel:
         return ">99.99"
     if text == "0.00" and zeros:
         return "<0.01"

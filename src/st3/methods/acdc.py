@@ -41,6 +41,7 @@ class ACDC(MaskMethod):
     usual_ramp: ClassVar[str] = "phases"
     only_ramps: ClassVar[tuple[str, ...]] = ("phases",)
     why_only_ramps: ClassVar[str] = "brings a ramp of its own"
+    why_not_in_cycles: ClassVar[str] = "it alternates dense and sparse phases, and a cycle keeps one sparsity"
     restores: ClassVar[bool] = True
     warm_up: float = 0.1  # part of the run before the first sparse phase
     until: float = 0.85  # part of the run before the last sparse phase

@@ -7,7 +7,8 @@ Every layer has the same sparsity from the first step to the last. The authors' 
 dense: exclude=st3.FIRST. Other allocations and ramps are arguments of `sparsify`.
 
 Different from the authors' program: channels-last weights are zeroed as well (there they silently are not), and the
-sparse weight follows the optimizer's step instead of being found in every forward pass, which is the same.
+sparse weight follows the optimizer's step instead of being found in every forward pass, which is the same. All layers
+together lose floor((n - 1) S) + 1 of their n weights, shared equally and rounded; there each layer loses int(S n).
 """
 
 from dataclasses import dataclass

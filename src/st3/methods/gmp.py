@@ -7,9 +7,9 @@
 A pruned weight is 0 and never returns: masks only shrink, and the momentum of pruned weights is cleared.
 
 Different from the original, as the ST-3 paper re-ran it: one threshold is taken over all layers and the mask changes
-with every step; the original prunes every layer alike (allocation="uniform") every 100 steps or so (every=100; oftener
-in a run of less than 2,000 steps). In the ST-3 authors' program the momentum is not cleared, and a weight may be pushed
-back over a threshold that is still small.
+with every step; the original prunes every layer alike (allocation="uniform") every 100 steps or so (every=100, and at
+least 20 times per run). The curves of the ST-3 paper come from a program that leaves the momentum of pruned weights
+alone, so that it may push a weight back over a threshold that is still small: GMP(returns=True) does the same.
 """
 
 from collections.abc import Sequence
@@ -32,6 +32,7 @@ class GMP(MaskMethod):
     """Gradual magnitude pruning: the smallest weights go as the ramp rises, and never return."""
 
     every: int = 1  # steps between two prunings
+    returns: bool = False  # momentum may bring a pruned weight back, as for the ST-3 authors
 
     def __post_init__(self) -> None:
         if self.every < 1:
@@ -42,4 +43,8 @@ class GMP(MaskMethod):
 
     def next_masks(self, views: Sequence[MaskView], moment: Moment) -> Sequence[Tensor]:
         kept = moment.largest([view.weight for view in views], moment.asked)
-        return [view.mask & mask for view, mask in zip(views, kept, strict=True)]
+        return kept if self.returns else [view.mask & mask for view, mask in zip(views, kept, strict=True)]
+
+    @property
+    def clears_momentum(self) -> bool:
+        return not self.returns

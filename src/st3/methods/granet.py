@@ -4,33 +4,34 @@ neuroregeneration", Liu et al., NeurIPS 2021).
     W_sparse = W * mask                                               forward
     dL/dW    = dL/dW_sparse * mask                                    backward
 
-Every `every` steps (oftener in a run of less than twenty times as many), from the ramp's first step to the end of
-training:
+Every `every` steps (and at least 20 times per run), from the ramp's first step to the end of training:
 
     prune        to the sparsity of the ramp, by magnitude (allocation "global": over all layers)
     regenerate   each layer gives up its ceil(p * active) weakest weights and gains as many by the largest gradients,
                  p from 0.5 to 0.005 along half a cosine over the run
 
-Dense-to-sparse is the default; `initial=0.5` starts from random masks of that sparsity, and the ramp leads from there
-to the target (sparse-to-sparse). Grown weights start at 0, with momentum 0.
+The ramp is the authors': cubic, from the first step to the middle of the run. Dense-to-sparse is the default;
+`initial=0.5` starts from random masks of that sparsity, and the ramp leads from there to the target (sparse-to-sparse).
+The authors share this first sparsity by ERK and prune by one threshold over all layers:
+GraNet(initial=0.5, initial_allocation="erk"). Grown weights start at 0 with momentum 0, also those that the pruning of
+the same step has just cut; only a weight that regeneration itself gives up and grows again keeps its value.
 
-Different from the authors' program: the allocation shares the sparsity of the first masks as well as that of every
-pruning (theirs begin by ERK and prune by one threshold over all layers: allocation="erk" does the first for both, the
-default the second). Masks have exact counts, the last pruning comes with the ramp's last step so that
-the target is met, and a network with too few weights left never becomes dense again. The optimizer gets the gradients
-of active weights only; a norm clipped in a step that changes the masks includes the others. Sharded weights
-(fully_shard) are refused, since a layer must be whole for the exchange.
+Different from the authors' program: masks have exact counts, the last pruning comes with the ramp's last step so that
+the target is met, the last step of the run no longer exchanges weights, and a network with too few weights left never
+becomes dense again. The optimizer gets the gradients of active weights only; a norm clipped in a step that changes the
+masks includes the others. Sharded weights (fully_shard) are refused, since a layer must be whole for the exchange.
 """
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import ClassVar, final
 
 import torch
 from torch import Tensor
 
-from ..core.families.mask_view import MaskView, Moment, exchange_weakest
+from ..core.budget.allocation import ALLOCATIONS
+from ..core.families.mask_view import MaskView, Moment, exchange_weakest, random_scores
 from ..core.families.masked import MaskMethod
 from ..core.method import METHODS
 
@@ -45,10 +46,15 @@ LEAST = 0.005  # of the active weights that are exchanged at the end
 class GraNet(MaskMethod):
     """Gradual magnitude pruning; with each pruning the weakest weights give way to others by gradient."""
 
+    usual_times: ClassVar[tuple[float, float] | None] = (0.0, 0.5)
     grows: ClassVar[bool] = True
+    why_not_in_cycles: ClassVar[str] = (
+        "it exchanges weights by gradient while a ramp rises, and a cycle has no ramp"
+    )
     every: int = 1000  # steps between two changes
     exchange: float = 0.5  # part of the active weights, at first
     initial: float = 0.0  # sparsity to begin with
+    initial_allocation: str | None = None  # how it is shared, such as "erk"; None: as every pruning is
     seed: int = 0  # of the first masks, if there are any
 
     def __post_init__(self) -> None:
@@ -60,26 +66,31 @@ class GraNet(MaskMethod):
             )
         if not 0 <= self.initial < 1:
             raise ValueError(f"initial is a sparsity, at least 0 and below 1, got {self.initial}")
+        if self.initial_allocation is not None:
+            _ = ALLOCATIONS[self.initial_allocation]  # refuses an unknown name
+            if not self.initial:
+                raise ValueError(
+                    "initial_allocation has no effect with initial=0: give the sparsity to begin with"
+                )
 
     def first_masks(self, views: Sequence[MaskView], moment: Moment) -> Sequence[Tensor]:
-        generator = torch.Generator().manual_seed(self.seed)
-        scores = [
-            torch.rand(v.weight.shape, generator=generator).to(v.weight.device) + 2.0**-24 for v in views
-        ]
-        return moment.largest(scores if self.initial else [v.weight for v in views], self._asked(moment))
+        scores = random_scores(views, self.seed, 0) if self.initial else [view.weight for view in views]
+        return moment.largest(scores, self._asked(moment), self.initial_allocation)
 
     def is_due(self, moment: Moment) -> bool:
         if moment.arrives:
             return True
         return self._asked(moment) > 0 and moment.is_every(self.every) and moment.progress < 1.0
 
-    def next_masks(self, views: Sequence[MaskView], moment: Moment) -> Sequence[Tensor]:
+    def prune_first(self, views: Sequence[MaskView], moment: Moment) -> Sequence[Tensor]:
         kept = moment.largest([_strength(view) for view in views], self._asked(moment))
-        pruned = [replace(v, mask=v.mask & mask) for v, mask in zip(views, kept, strict=True)]
+        return [view.mask & mask for view, mask in zip(views, kept, strict=True)]
+
+    def next_masks(self, views: Sequence[MaskView], moment: Moment) -> Sequence[Tensor]:
         if moment.progress >= 1.0:
-            return [view.mask for view in pruned]  # nothing could be learned any more
+            return [view.mask for view in views]  # nothing could be learned any more
         part = LEAST + (self.exchange - LEAST) / 2 * (1 + math.cos(math.pi * moment.progress))
-        return [_regenerated(view, part) for view in pruned]
+        return [_regenerate(view, part) for view in views]
 
     def _asked(self, moment: Moment) -> float:
         """The ramp rises from 0 to the target; here from the initial sparsity."""
@@ -94,7 +105,7 @@ def _strength(view: MaskView) -> Tensor:
     return torch.where(view.mask, view.weight.abs().double() + 1e-30 * place.view(view.weight.shape), 0.0)
 
 
-def _regenerated(view: MaskView, part: float) -> Tensor:
+def _regenerate(view: MaskView, part: float) -> Tensor:
     assert view.gradient is not None
     active = int(view.mask.sum())
     return exchange_weakest(view, min(active, math.ceil(part * active)), view.gradient.abs())

@@ -19,10 +19,11 @@ backward pass are refused by autograd, because the second one draws new masks: p
 
 Different from the authors' program: the mask at the end is that of the most probable weights, an exact count;
 `final="random"` draws it from the probabilities as they do (there the best of ten, here the first), and the sparsity
-then lies around the target, with a variance of at most the sum of p (1 - p). Logistic noise comes from one uniform
-number instead of two Gumbel ones: the same distribution. Budget, temperature and the rate of the probabilities change
-by step instead of by epoch. All processes draw the same masks. Weights are fine-tuned at the rates of the run's own
-schedule, not of a second one.
+then lies around the target, with a variance of at most the sum of p (1 - p). Gradient clipping sees the norm of the
+weights' gradients and scales those of the probabilities by the same factor; the authors clip one norm over both.
+Logistic noise comes from one uniform number instead of two Gumbel ones: the same distribution. Budget, temperature and
+the rate of the probabilities change by step instead of by epoch. All processes draw the same masks. Weights are
+fine-tuned at the rates of the run's own schedule, not of a second one.
 """
 
 import math
@@ -48,6 +49,9 @@ class ProbMask(RandomMask):
     """Random masks by a learned probability per weight, projected onto the budget; several passes per step."""
 
     usual_times: ClassVar[tuple[float, float] | None] = (0.16, 0.6)
+    why_not_in_cycles: ClassVar[str] = (
+        "it ends by sampling a mask and hands no trained weights to the next cycle, so there is nothing to rank"
+    )
     passes: int = 2  # masks per step in `st3 train`; a loop of your own makes as many passes as it likes
     lr: float = 6e-3  # of the probabilities, at first; falls along half a cosine
     finetune: float = 0.1  # part of the run after the search

@@ -10,7 +10,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar, final
 
-import torch
 from torch import Tensor
 
 from ..core.families.mask_view import MaskView, Moment, exchange_weakest, random_scores
@@ -26,8 +25,13 @@ class _ConstantSparsity(MaskMethod):
     usual_allocation: ClassVar[str] = "uniform"
     usual_ramp: ClassVar[str] = "constant"
     only_allocations: ClassVar[tuple[str, ...]] = ("uniform", "erk")
-    why_only_allocations: ClassVar[str] = "begins with random masks, which carry no information about which layers matter"
+    why_only_allocations: ClassVar[str] = (
+        "begins with random masks, which carry no information about which layers matter"
+    )
     only_ramps: ClassVar[tuple[str, ...]] = ("constant",)
+    why_not_in_cycles: ClassVar[str] = (
+        "it begins each cycle with random masks, whatever the last one has learned"
+    )
     seed: int
 
     @final

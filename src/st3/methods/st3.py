@@ -60,7 +60,9 @@ class ST3(ThresholdMethod):
             magnitude = view.raw.abs()
             mean = view.filter_means(magnitude)
             kept_mean = view.filter_means(kept(magnitude, view.threshold))
-            view.scale = exact_scale(mean, kept_mean) if self.exact_rescale else bounded_scale(mean, kept_mean)
+            view.scale = (
+                exact_scale(mean, kept_mean) if self.exact_rescale else bounded_scale(mean, kept_mean)
+            )
             view.sparse.mul_(view.scale)
 
     def is_straight_through(self, sparsity: float) -> bool:

@@ -1,4 +1,4 @@
-"""A small network for 8×8 pictures of digits: large enough to be made sparse, trained in seconds on a laptop."""
+"""A small network for the 8×8 digits: large enough to be made sparse, small enough to train in seconds."""
 
 from torch import Tensor, nn
 
@@ -8,7 +8,7 @@ from .initialise import initialise
 __all__ = ["digits_cnn"]
 
 
-@MODELS.register("digits_cnn")
+@MODELS.register("digits_cnn", shape=(1, 8, 8))
 def digits_cnn(classes: int = 10, channels: int = 1) -> nn.Module:
     """Build three convolutions with batch norm and a classifier: 23,808 weights for grey pictures of 10 digits."""
     return DigitsCNN(classes, channels)

@@ -1,4 +1,4 @@
-"""The starting weights of every network here: normal, standard deviation √(2 / fan-in)."""
+"""The initial weights of the paper's networks: normal with standard deviation √(2 / fan-in)."""
 
 import math
 
@@ -8,10 +8,10 @@ __all__ = ["initialise"]
 
 
 def initialise(model: nn.Module) -> None:
-    """Draw all convolution and linear weights anew; set batch norms to the identity.
+    """Draw the weights of all convolutions and linear layers; set batch norms to the identity.
 
-    The classifier gets the factor 2 as well, although no ReLU follows it: so do the authors. The fan-in is
-    the number of weights that feed one output, k·k for a depthwise convolution: `weight[0]` holds them.
+    The classifier has the factor 2 as well, although no ReLU follows it, as in the authors' program. The fan-in is the
+    number of weights that feed one output, which `weight[0]` holds: 3·3 for a depthwise 3×3 convolution.
 
     >>> layer = nn.Conv2d(8, 8, 3, groups=8, bias=False)
     >>> initialise(layer)

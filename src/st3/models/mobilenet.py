@@ -1,4 +1,4 @@
-"""MobileNetV1 for 224×224 pictures (Howard et al., 2017), width 1: 13 depthwise-separable blocks."""
+"""MobileNetV1 for 224×224 pictures (Howard et al., 2017) at width 1: 13 depthwise-separable blocks."""
 
 from torch import Tensor, nn
 from torch.nn import functional as F
@@ -8,11 +8,11 @@ from .initialise import initialise
 
 __all__ = ["mobilenet_v1"]
 
-# (channels out, stride) of each block
+# (output channels, stride) of each block
 BLOCKS = ((64, 1), (128, 2), (128, 1), (256, 2), (256, 1), (512, 2), *[(512, 1)] * 5, (1024, 2), (1024, 1))
 
 
-@MODELS.register("mobilenet_v1")
+@MODELS.register("mobilenet_v1", shape=(3, 224, 224))
 def mobilenet_v1(classes: int = 1000, channels: int = 3) -> nn.Module:
     """Build MobileNetV1: 28 sparsifiable layers, 13 of them depthwise."""
     return MobileNet(classes, channels)

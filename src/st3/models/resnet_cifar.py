@@ -1,7 +1,7 @@
 """ResNet-20 for 32×32 pictures (He et al., 2016): three stages of three basic blocks, 16/32/64 channels.
 
-The shortcut at the two changes of width is a 1×1 convolution with batch norm, as in the authors' program.
-He et al. used a parameter-free one ("option A"); `conv_shortcut=False` gives that.
+Where the width changes (twice), the shortcut is a 1×1 convolution with batch norm, as in the authors' program.
+He et al. used a shortcut without parameters ("option A"), which `conv_shortcut=False` gives.
 """
 
 from torch import Tensor, nn
@@ -15,7 +15,7 @@ __all__ = ["resnet20"]
 
 @MODELS.register("resnet20")
 def resnet20(classes: int = 10, channels: int = 3, conv_shortcut: bool = True) -> nn.Module:
-    """Build ResNet-20: 22 sparsifiable layers, or 20 with the parameter-free shortcut."""
+    """Build ResNet-20: 22 sparsifiable layers, or 20 with shortcuts that have no parameters."""
     return ResNet(classes, channels, conv_shortcut)
 
 
@@ -65,7 +65,7 @@ def _shortcut(inputs: int, width: int, stride: int, conv_shortcut: bool) -> nn.M
 
 
 class PaddedShortcut(nn.Module):
-    """Option A: every `stride`-th pixel, and channels of zeros for the missing ones, half before, half after."""
+    """Option A: take every `stride`-th pixel and add the missing channels as zeros, half before, half after."""
 
     def __init__(self, missing: int, stride: int) -> None:
         super().__init__()

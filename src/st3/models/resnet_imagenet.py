@@ -1,6 +1,6 @@
-"""ResNet-50 for 224×224 pictures (He et al., 2016), v1.5: a stage's stride sits in the 3×3 convolution.
+"""ResNet-50 v1.5 for 224×224 pictures (He et al., 2016): the stride of a stage is in the 3×3 convolution.
 
-The last batch norm of a block starts at 1, not at 0. Names of the modules are those most checkpoints use.
+The last batch norm of a block starts at 1, not at 0. Modules have the names that most checkpoints use.
 """
 
 from torch import Tensor, nn
@@ -12,7 +12,7 @@ from .initialise import initialise
 __all__ = ["resnet50"]
 
 
-@MODELS.register("resnet50")
+@MODELS.register("resnet50", shape=(3, 224, 224))
 def resnet50(classes: int = 1000, channels: int = 3) -> nn.Module:
     """Build ResNet-50 v1.5: 54 sparsifiable layers."""
     return ResNet(classes, channels)
@@ -44,7 +44,7 @@ def _stage(inputs: int, width: int, stride: int, blocks: int) -> nn.Sequential:
 
 
 class Bottleneck(nn.Module):
-    """1×1 down to `width` channels, 3×3, 1×1 up to four times as many."""
+    """A 1×1 convolution down to `width` channels, a 3×3 one, and a 1×1 one up to four times `width`."""
 
     def __init__(self, inputs: int, width: int, stride: int) -> None:
         super().__init__()

@@ -1,7 +1,7 @@
 """VGG with batch norm and a single classifier layer, for 32×32 pictures (Simonyan & Zisserman, 2015).
 
-The paper says VGG-11. The authors' program builds a network of four convolutions under that name; it is
-`vgg11_st3` here, and `vgg11` is the network of eight that the name usually means.
+The paper reports on "VGG-11". The authors' program builds a network of four convolutions under that name, which is
+`vgg11_st3` here; `vgg11` is the usual network of eight convolutions.
 """
 
 from collections.abc import Sequence
@@ -39,7 +39,7 @@ def vgg19(classes: int = 10, channels: int = 3) -> nn.Module:
 
 
 class VGG(nn.Module):
-    """3×3 convolutions of the given widths; the picture is halved after each stage."""
+    """3×3 convolutions of the given widths; max pooling halves the picture after each stage."""
 
     def __init__(self, stages: Sequence[Sequence[int]], classes: int, channels: int) -> None:
         super().__init__()

@@ -1,7 +1,7 @@
-"""Wide ResNet for 32×32 pictures (Zagoruyko & Komodakis, 2016), in the authors' reading.
+"""Wide ResNet for 32×32 pictures (Zagoruyko & Komodakis, 2016), as in the authors' program.
 
-The blocks are pre-activated: norm and ReLU come before each convolution, so no norm follows a block's second
-convolution or its shortcut. The shortcut sees the input before norm and ReLU.
+Norm and ReLU come before each convolution, so that no norm follows the second convolution or the shortcut of a block.
+The shortcut takes the input before norm and ReLU.
 """
 
 from torch import Tensor, nn
@@ -15,7 +15,7 @@ __all__ = ["wide_resnet", "wrn34x2"]
 
 @MODELS.register("wrn34x2")
 def wrn34x2(classes: int = 100, channels: int = 3, dropout: float = 0.2) -> nn.Module:
-    """Build the paper's WRN-34×2: 35 sparsifiable layers."""
+    """Build the paper's WRN-34×2 for CIFAR-100: 35 sparsifiable layers."""
     return wide_resnet(34, 2, classes, channels, dropout)
 
 

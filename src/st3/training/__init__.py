@@ -1,1 +1,1 @@
-"""Train a model: recipes, the loop, checkpoints, records. It is handed its model, data and sparsifier."""
+"""Train a model: recipes, the loop, checkpoints, records. Model, data and sparsifier come from the caller."""

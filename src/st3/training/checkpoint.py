@@ -1,7 +1,6 @@
-"""Checkpoints on disk: complete or not there, the newest few, read without running code from them."""
+"""Checkpoints on disk: written whole, the newest few kept, read without running code from them."""
 
 import pickle
-import re
 import warnings
 import zipfile
 from pathlib import Path
@@ -9,15 +8,16 @@ from typing import Any
 
 import torch
 
-from ..files.whole import write_whole
+from ..atomic import write_file
+from .paths import checkpoint_name, is_checkpoint
 
 __all__ = ["CheckpointFolder"]
 
-NAME = re.compile(r"step-(\d{9})\.pt")
+UNREADABLE = (RuntimeError, EOFError, OSError, KeyError, pickle.UnpicklingError, zipfile.BadZipFile)
 
 
 class CheckpointFolder:
-    """The checkpoints of one run. The newest `keep` stay; an older one is the reserve if the newest is damaged."""
+    """The checkpoints of one run. The newest `keep` stay: an older one is the reserve if the newest is damaged."""
 
     def __init__(self, path: Path, keep: int = 2) -> None:
         if keep < 1:
@@ -27,46 +27,39 @@ class CheckpointFolder:
     def save(self, state: dict[str, Any], step: int) -> Path:
         """Write `state` as the checkpoint of that step, then remove the oldest beyond `keep`."""
         self.path.mkdir(parents=True, exist_ok=True)
-        path = self.path / f"step-{step:09d}.pt"
-        write_whole(path, lambda file: torch.save(state, file))
+        path = self.path / checkpoint_name(step)
+        write_file(path, lambda file: torch.save(state, file))
         for old in self.files()[self.keep :]:
             old.unlink()
         for leftover in self.path.glob(".*.part"):
-            leftover.unlink(missing_ok=True)  # of a run that was killed while it wrote
+            leftover.unlink(missing_ok=True)  # from a run that was killed while writing
         return path
 
     def files(self) -> list[Path]:
         """Return the checkpoints, newest first."""
         if not self.path.is_dir():
             return []
-        return sorted((p for p in self.path.iterdir() if NAME.fullmatch(p.name)), reverse=True)
+        return sorted((path for path in self.path.iterdir() if is_checkpoint(path.name)), reverse=True)
 
     @staticmethod
     def read(path: Path) -> dict[str, Any]:
-        """Return the state in a checkpoint, on the CPU; nothing in it is executed."""
+        """Return the state in a checkpoint, on the CPU, without executing anything in it."""
         state: dict[str, Any] = torch.load(path, map_location="cpu", weights_only=True)
         return state
 
     def newest(self) -> tuple[Path, dict[str, Any]] | None:
-        """Return the newest checkpoint that can be read, on the CPU; warn about those that cannot."""
+        """Return the newest checkpoint that can be read; warn about those that cannot."""
         files = self.files()
         for path in files:
             try:
-                return path, torch.load(path, map_location="cpu", weights_only=True)
-            except (
-                RuntimeError,
-                EOFError,
-                OSError,
-                pickle.UnpicklingError,
-                zipfile.BadZipFile,
-                KeyError,
-            ) as error:
+                return path, self.read(path)
+            except UNREADABLE as error:
                 reason = str(error).splitlines()[0] if str(error) else type(error).__name__
                 warnings.warn(
                     f"checkpoint {path} cannot be read ({reason}); trying an older one", stacklevel=2
                 )
         if files:
             raise ValueError(
-                f"none of the {len(files)} checkpoints in {self.path} can be read: start anew with another --run"
+                f"none of the {len(files)} checkpoints in {self.path} can be read: start again with another --run"
             )
         return None

@@ -13,20 +13,20 @@ __all__ = ["evaluate", "measure"]
 
 
 def evaluate(job: Job, batches: BatchSource) -> dict[str, float]:
-    """Return the mean loss (without label smoothing) and accuracy of the job's model as it stands."""
+    """Return the mean loss (without label smoothing) and the accuracy of the job's model."""
     return measure(job.model, job.scores, batches, job.process)
 
 
 @torch.no_grad()
 def measure(
-    model: nn.Module, scores_of: Callable[[Tensor], Tensor], batches: BatchSource, process: Process
+    model: nn.Module, compute_scores: Callable[[Tensor], Tensor], batches: BatchSource, process: Process
 ) -> dict[str, float]:
-    """Return mean loss and accuracy of what `scores_of` makes of the pictures, the model in evaluation mode."""
+    """Return the mean loss and the accuracy of the scores, with the model in evaluation mode."""
     was_training = model.training
     model.eval()
     tally = torch.zeros(3, dtype=torch.float64, device=process.device)
     for pictures, labels in batches.epoch():
-        scores = scores_of(pictures)
+        scores = compute_scores(pictures)
         loss = F.cross_entropy(scores, labels, reduction="sum")
         right = (scores.argmax(1) == labels).sum()
         tally += torch.stack([part.double() for part in (loss, right, torch.full_like(right, len(labels)))])

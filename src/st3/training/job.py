@@ -1,4 +1,4 @@
-"""What the training loop is handed, and where it stands."""
+"""What the training loop is given, and how far it has come."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -12,6 +12,7 @@ from torch.optim import Optimizer
 from ..core.sparsifier import Sparsifier
 from .process import Process
 from .recipe import Recipe
+from .scores import class_scores
 
 __all__ = ["BatchSource", "Job", "Precision", "Progress"]
 
@@ -19,7 +20,7 @@ Precision = Literal["float32", "bfloat16", "float16"]
 
 
 class BatchSource(Protocol):
-    """Batches of pictures and labels; a pure function of epoch and number, so that training can be resumed."""
+    """Batches of pictures and labels. Each depends on its epoch and number alone, so that training can be resumed."""
 
     def __len__(self) -> int: ...
 
@@ -55,45 +56,47 @@ class Job:
 
     @property
     def at_target(self) -> bool:
-        """Whether the model is as sparse as asked; only then it may count as the best."""
+        """Whether the model has reached its target sparsity: only then can it be the best."""
         return self.sparsifier is None or self.sparsifier.at_target
 
     @property
     def passes(self) -> int:
-        """How many times the next batch is passed forward and backward."""
-        return 1 if self.sparsifier is None else self.sparsifier.passes
+        """How many forward and backward passes the next batch gets."""
+        return 1 if self.sparsifier is None else self.sparsifier.method.passes
 
     @property
     def total_steps(self) -> int:
-        return self.recipe.epochs * len(self.train)
+        return self.recipe.total_epochs * len(self.train)
 
     def scores(self, pictures: Tensor) -> Tensor:
-        """Run the model in the precision asked for; the scores are always float32."""
+        """Run the model in the job's precision and return its class scores in float32."""
         if self.channels_last:
             pictures = pictures.contiguous(memory_format=torch.channels_last)
         kind = torch.bfloat16 if self.precision == "bfloat16" else torch.float16
         with torch.autocast(self.process.device.type, kind, enabled=self.precision != "float32"):
-            scores: Tensor = self.model(pictures)
+            scores: Tensor = class_scores(self.model(pictures))
         return scores.float()
 
     def summed_loss(self, scores: Tensor, labels: Tensor, smoothing: float = 0.0) -> Tensor:
         return F.cross_entropy(scores, labels, label_smoothing=smoothing, reduction="sum")
 
     def rate(self, step: int) -> float:
-        """Return the learning rate of the step that follows `step` others."""
-        return self.recipe.optimizer.lr * self.recipe.rate.factor(step, len(self.train), self.recipe.epochs)
+        """Return the learning rate of the step that comes after `step` others; a rewind takes it from its start."""
+        recipe, batches = self.recipe, len(self.train)
+        if recipe.rewind:
+            before = (recipe.epochs + recipe.freeze_epochs) * batches
+            step = step - before if step >= before else step
+        return recipe.optimizer.lr * recipe.rate.factor(step, batches, recipe.epochs)
 
     def set_rate(self, rate: float) -> None:
         for group in self.optimizer.param_groups:
             group["lr"] = rate
 
     def update(self) -> Tensor:
-        """Clip the gradients, step, clear them; return their norm before clipping (0 if it is not clipped)."""
+        """Clip the gradients, step, clear them; return their norm before clipping (0 if nothing is clipped)."""
         norm = torch.zeros((), device=self.process.device)
         if self.recipe.clip_norm is not None:
             self.scaler.unscale_(self.optimizer)
-            if self.is_sharded and self.sparsifier is not None:
-                self.sparsifier.map_gradients()  # clipping must see the gradients that will be applied
             norm = nn.utils.clip_grad_norm_(self.model.parameters(), self.recipe.clip_norm)
             norm = norm.full_tensor() if hasattr(norm, "full_tensor") else norm
         self.scaler.step(self.optimizer)
@@ -104,26 +107,26 @@ class Job:
 
 @dataclass
 class Progress:
-    """Where training stands; together with model and optimizer all that a checkpoint needs."""
+    """How far training has come. A checkpoint holds this, the model and the optimizer."""
 
-    epoch: int = 0  # finished
-    batch: int = 0  # finished in the epoch that is under way
+    epoch: int = 0  # finished epochs
+    batch: int = 0  # finished batches of the current epoch
     seconds: float = 0.0  # of training, in all sessions
     best_epoch: int = 0  # 0: none yet
     best_accuracy: float = -1.0
-    # of the epoch under way: loss, right answers, pictures, gradient norm, steps
+    # sums over the current epoch: loss, right answers, pictures, gradient norm, steps
     tally: Tensor = field(default_factory=lambda: torch.zeros(5, dtype=torch.float64))
 
     def step(self, batches: int) -> int:
-        """Return the batches done in all."""
+        """Return how many batches were trained on so far, of `batches` per epoch."""
         return self.epoch * batches + self.batch
 
     @torch.no_grad()
     def count(self, loss: Tensor, scores: Tensor, labels: Tensor, norm: Tensor) -> None:
         """Add one batch to the tally, without waiting for the device."""
         right = (scores.argmax(1) == labels).sum()
-        finite = norm.isfinite()  # an overflow that the scaler skipped is not a norm
-        parts = [loss, right, torch.full_like(right, len(labels)), torch.where(finite, norm, 0.0), finite]
+        was_made = norm.isfinite()  # False: gradients overflowed, and the scaler skipped the step
+        parts = [loss, right, torch.full_like(right, len(labels)), torch.where(was_made, norm, 0.0), was_made]
         self.tally = self.tally.to(loss.device) + torch.stack([part.double() for part in parts])
         self.batch += 1
 

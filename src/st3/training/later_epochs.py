@@ -1,4 +1,4 @@
-"""The same batches from a later epoch on: another cycle sees pictures that no cycle before has seen."""
+"""The same batches from a later epoch on: a later part of a run sees pictures that no earlier one has seen."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -12,7 +12,7 @@ __all__ = ["LaterEpochs"]
 
 @dataclass(frozen=True)
 class LaterEpochs:
-    """A source whose epoch 0 is epoch `first` of another one."""
+    """A source whose epoch 0 is epoch `first` of another source."""
 
     source: BatchSource
     first: int

@@ -1,4 +1,4 @@
-"""This process among the others of a run: alone, or one of several that `torchrun` started."""
+"""This process and the others of a run: there may be one, or several that `torchrun` started."""
 
 import contextlib
 import os
@@ -11,17 +11,17 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-__all__ = ["Process", "joined"]
+__all__ = ["Process", "join_processes"]
 
 
 @dataclass(frozen=True)
 class Process:
-    """Which of how many processes this is, and the device it works on."""
+    """This process: its rank, how many there are, and the device it works on."""
 
     rank: int
     ranks: int
     device: torch.device
-    talk: Any = None  # a group for small messages that does not wait for the device
+    messages: Any = None  # a group for small messages that does not wait for the device
 
     @property
     def is_first(self) -> bool:
@@ -29,17 +29,17 @@ class Process:
         return self.rank == 0
 
     def sum(self, numbers: Tensor) -> Tensor:
-        """Return the sum over all processes, in place."""
+        """Replace `numbers` by their sum over all processes, and return them."""
         if self.ranks > 1:
             dist.all_reduce(numbers)
         return numbers
 
     def any(self, *flags: bool) -> tuple[bool, ...]:
-        """Return for each flag whether any process raises it; all must call it at the same moment."""
+        """Return for each flag whether any process raised it; all processes must call this at the same moment."""
         if self.ranks == 1:
             return flags
         votes = torch.tensor([float(flag) for flag in flags])
-        dist.all_reduce(votes, group=self.talk)
+        dist.all_reduce(votes, group=self.messages)
         return tuple(vote > 0 for vote in votes.tolist())
 
     def gather(self, thing: Any) -> list[Any] | None:
@@ -47,28 +47,28 @@ class Process:
         if self.ranks == 1:
             return [thing]
         things: list[Any] | None = [None] * self.ranks if self.is_first else None
-        dist.gather_object(thing, things, group=self.talk)
+        dist.gather_object(thing, things, group=self.messages)
         return things
 
     def share(self, thing: Any) -> Any:
-        """Return the first process's thing in all of them."""
+        """Return the first process's thing in every process."""
         if self.ranks == 1:
             return thing
         box = [thing]
-        dist.broadcast_object_list(box, group=self.talk)
+        dist.broadcast_object_list(box, group=self.messages)
         return box[0]
 
     def wait(self) -> None:
         """Wait until all processes are here."""
         if self.ranks > 1:
-            dist.barrier(group=self.talk)
+            dist.barrier(group=self.messages)
 
 
 @contextlib.contextmanager
-def joined(device: str = "auto") -> Iterator[Process]:
-    """Join the processes that `torchrun` started, if it did; leave them at the end.
+def join_processes(device: str = "auto") -> Iterator[Process]:
+    """Join the processes that `torchrun` started, if it did, and leave them at the end.
 
-    `device` is "auto" (CUDA where there is one), "cpu", "cuda" or "cuda:1". Each process on a machine takes the CUDA
+    `device` is "auto" (CUDA if there is one), "cpu", "cuda" or "cuda:1". Each process on a machine takes the CUDA
     device of its local rank.
     """
     ranks = int(os.environ.get("WORLD_SIZE", "1"))
@@ -78,7 +78,7 @@ def joined(device: str = "auto") -> Iterator[Process]:
         return
     if ":" in device:
         raise ValueError(
-            f"{ranks} processes cannot share device {device!r}: say cuda, and each takes one of its own"
+            f"{ranks} processes cannot share device {device!r}: give --device cuda, and each takes another one"
         )
     is_ours = not dist.is_initialized()
     if is_ours:
@@ -86,11 +86,11 @@ def joined(device: str = "auto") -> Iterator[Process]:
         dist.init_process_group(backend, timeout=timedelta(minutes=30))
     if chosen.type == "cuda":
         torch.cuda.set_device(chosen)
-        talk = dist.new_group(backend="gloo")
+        messages = dist.new_group(backend="gloo")
     else:
-        talk = dist.group.WORLD
+        messages = dist.group.WORLD
     try:
-        yield Process(dist.get_rank(), ranks, chosen, talk)
+        yield Process(dist.get_rank(), ranks, chosen, messages)
     finally:
         if is_ours:
             dist.destroy_process_group()
@@ -112,6 +112,6 @@ def _device(name: str, local_rank: int) -> torch.device:
             device = torch.device("cuda", local_rank)
         if (device.index or 0) >= torch.cuda.device_count():
             raise ValueError(
-                f"device {device} was asked for, but there are {torch.cuda.device_count()} (from cuda:0)"
+                f"device {device} was asked for, but there are only {torch.cuda.device_count()}, from cuda:0 on"
             )
     return device

@@ -1,4 +1,4 @@
-"""The learning rate over a run, as a pure function of the step: drops, a cosine, or constant; with warm-up."""
+"""The learning rate as a pure function of the step: drops, a cosine, or constant; each with a warm-up."""
 
 import math
 from abc import abstractmethod
@@ -12,13 +12,13 @@ __all__ = ["AnyRate", "ConstantRate", "CosineRate", "Rate", "StepRate"]
 
 
 class Rate(Section):
-    """What the base learning rate is multiplied by; times are in epochs."""
+    """The factor on the base learning rate; times are in epochs."""
 
     warmup: NonNegativeFloat = 0.0
     by_step: bool = False  # False: the rate changes between epochs only, as in the authors' program
 
     def factor(self, step: int, steps_per_epoch: int, epochs: float) -> float:
-        """Return the factor for the optimizer step that follows `step` others.
+        """Return the factor for the optimizer step that comes after `step` others.
 
         The warm-up is linear and reaches 1 with its last epoch (or step): 0.2, 0.4, ... over five epochs.
         """
@@ -37,7 +37,7 @@ class Rate(Section):
         return self.model_copy(update={"warmup": self.warmup * ratio})
 
     def last_event(self) -> float:
-        """Return the epoch at which something happens for the last time; training must be longer."""
+        """Return the epoch of the last change; training must be longer."""
         return self.warmup
 
 
@@ -81,7 +81,7 @@ class CosineRate(Rate):
     kind: Literal["cosine"] = "cosine"
 
     def after_warmup(self, exact: float, time: float, epochs: float) -> float:
-        # Where the warm-up ends within an epoch, the next whole one is where the cosine begins.
+        # If the warm-up ends within an epoch, the cosine begins with the next whole one.
         begin = self.warmup if self.by_step else math.ceil(self.warmup)
         return 0.5 * (1 + math.cos(math.pi * (time - begin) / (epochs - begin)))
 

@@ -1,17 +1,25 @@
-"""Recipes: the hyper-parameters of training, as TOML files. The paper's lie in the folder `recipes`.
+"""Recipes: the hyper-parameters of training, as TOML files. Those of the paper are in the folder `recipes`.
 
-A file may build on another recipe with `base = "cifar"` and say only what differs.
+A file may extend another recipe with `base = "cifar"` and state only what differs.
 """
 
 import tomllib
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import Field, NonNegativeFloat, PositiveFloat, PositiveInt, field_validator, model_validator
+from pydantic import (
+    Field,
+    NonNegativeFloat,
+    NonNegativeInt,
+    PositiveFloat,
+    PositiveInt,
+    field_validator,
+    model_validator,
+)
 
-from ..registry import closest
+from ..registry import suggest
 from .rates import AnyRate
-from .sections import Section, SettingsError, change, validate
+from .sections import Section, SettingsError, change, flatten, validate
 
 __all__ = ["OptimizerRecipe", "RampRecipe", "Recipe", "built_in_recipes", "load_recipe"]
 
@@ -21,11 +29,11 @@ Fraction = Annotated[float, Field(ge=0, lt=1)]
 
 
 class OptimizerRecipe(Section):
-    """Which optimizer; weight decay acts on weights only, never on norms and biases."""
+    """The optimizer. Weight decay acts on weights only, never on norms and biases."""
 
     name: Literal["sgd", "adamw"] = "sgd"
     lr: PositiveFloat
-    momentum: Fraction = 0.9  # of AdamW: beta1
+    momentum: Fraction = 0.9  # for AdamW: beta1
     nesterov: bool = False
     weight_decay: NonNegativeFloat = 0.0
     weight_decay_from: tuple[tuple[Fraction, NonNegativeFloat], ...] = ()  # (sparsity, decay from there on)
@@ -45,7 +53,7 @@ class OptimizerRecipe(Section):
         return self
 
     def decay_at(self, sparsity: float) -> float:
-        """Return the weight decay for a target sparsity: pruning regularises as well (the paper's appendix)."""
+        """Return the weight decay for a target sparsity: less where sparsity itself regularises (paper, appendix)."""
         return [self.weight_decay, *(decay for start, decay in self.weight_decay_from if start <= sparsity)][
             -1
         ]
@@ -59,16 +67,23 @@ class RampRecipe(Section):
 
 
 class Recipe(Section):
-    """How a network is trained, whatever the network, the data and the sparsity."""
+    """The hyper-parameters of training that do not depend on network, data or sparsity."""
 
     name: str = "own"
     epochs: PositiveInt
     batch_size: PositiveInt  # of all processes together
-    clip_norm: PositiveFloat | None = None  # of all gradients together, unscaled
+    clip_norm: PositiveFloat | None = None  # largest norm of all gradients together, without loss scale
     label_smoothing: Fraction = 0.0
     optimizer: OptimizerRecipe
     rate: AnyRate
     ramp: RampRecipe
+    freeze_epochs: NonNegativeInt = 0  # more epochs after those, with the masks fixed
+    rewind: bool = False  # then `epochs` more from the best weights: masks fixed, the rate from its start
+
+    @property
+    def total_epochs(self) -> int:
+        """All epochs, those after the schedule included."""
+        return self.epochs * (2 if self.rewind else 1) + self.freeze_epochs
 
     @model_validator(mode="after")
     def _times_must_fit(self) -> Self:
@@ -81,8 +96,8 @@ class Recipe(Section):
             )
         if self.ramp.end > self.epochs:
             faults.append(
-                f"the ramp ends at epoch {self.ramp.end:g}, but training with epoch {self.epochs}: the sparsity would "
-                f"stop short of its target ({advice})"
+                f"the ramp ends at epoch {self.ramp.end:g}, but training ends with epoch {self.epochs}: the sparsity "
+                f"would stop short of its target ({advice})"
             )
         if self.ramp.start >= self.ramp.end:
             faults.append(f"the ramp starts at epoch {self.ramp.start:g} and ends at {self.ramp.end:g}")
@@ -94,7 +109,9 @@ class Recipe(Section):
         """Return the recipe for another number of epochs, with ramp, warm-up and drops in proportion."""
         ratio = epochs / self.epochs
         ramp = RampRecipe(start=self.ramp.start * ratio, end=self.ramp.end * ratio)
-        return self.model_copy(update={"epochs": epochs, "rate": self.rate.scaled(ratio), "ramp": ramp})
+        frozen = max(1, round(self.freeze_epochs * ratio)) if self.freeze_epochs else 0
+        own = {"epochs": epochs, "rate": self.rate.scaled(ratio), "ramp": ramp, "freeze_epochs": frozen}
+        return self.model_copy(update=own)
 
 
 def built_in_recipes() -> dict[str, Path]:
@@ -116,41 +133,33 @@ def _is_file(text: str) -> bool:
 
 
 def _values(text: str, seen: tuple[str, ...]) -> dict[str, Any]:
-    """Return what the file says on top of its base."""
+    """Return the values of the file, merged into those of its base."""
     if text in seen:
-        raise SettingsError(f"recipe {seen[0]!r}", [f"its bases form a circle: {' -> '.join((*seen, text))}"])
+        raise SettingsError(f"recipe {seen[0]!r}", [f"its bases form a cycle: {' -> '.join((*seen, text))}"])
     path = Path(text) if _is_file(text) else built_in_recipes().get(text)
     if path is None:
         raise SettingsError("recipe", [_unknown(text)])
     try:
-        said = tomllib.loads(path.read_text(encoding="utf-8"))
+        own = tomllib.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise SettingsError(f"recipe {text!r}", [f"cannot read the file: {error.strerror}"]) from None
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise SettingsError(f"recipe {text!r}", [f"not a TOML file: {error}"]) from None
-    base = said.pop("base", None)
+    base = own.pop("base", None)
     if base is None:
-        return said
+        return own
     if not isinstance(base, str):
         raise SettingsError(
             f"recipe {text!r}", [f"base must be the name of a recipe or a file, got {base!r}"]
         )
     values = _values(str(path.parent / base) if _is_file(base) else base, (*seen, text))
-    for key, value in _leaves(said):
-        change(values, key, value)
+    changes = {key: value for key, value in flatten(own).items() if value != {}}
+    for key in sorted(changes, key=lambda key: not key.endswith(".kind")):  # first, since it clears its table
+        change(values, key, changes[key])
     return values
-
-
-def _leaves(table: dict[str, Any], prefix: str = "") -> list[tuple[str, Any]]:
-    """Return (dotted key, value) of every value in nested tables; a `kind` first, since it clears its table."""
-    pairs: list[tuple[str, Any]] = []
-    for key, value in sorted(table.items(), key=lambda item: item[0] != "kind"):
-        pairs += _leaves(value, f"{prefix}{key}.") if isinstance(value, dict) else [(f"{prefix}{key}", value)]
-    return pairs
 
 
 def _unknown(text: str) -> str:
     names = built_in_recipes()
-    near = closest(text, names, most=1)
-    advice = f"did you mean {near[0]!r}?" if near else "a file of your own must end in .toml"
-    return f"unknown recipe {text!r}; {advice} (known: {', '.join(names)})"
+    advice = suggest(text, names) or "; a file of your own must end in .toml"
+    return f"unknown recipe {text!r}{advice} (known: {', '.join(names)})"

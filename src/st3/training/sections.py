@@ -1,4 +1,4 @@
-"""Settings as frozen, validated sections; their faults in plain sentences, all at once."""
+"""Settings in frozen, validated sections. What is wrong with them is reported in sentences, all at once."""
 
 import tomllib
 from collections.abc import Mapping, Sequence
@@ -6,16 +6,16 @@ from typing import Any, TypeVar, get_args
 
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from ..registry import closest
+from ..registry import suggest
 
-__all__ = ["Section", "SettingsError", "change", "parse_changes", "validate"]
+__all__ = ["Section", "SettingsError", "change", "flatten", "parse_changes", "validate"]
 
 
 S = TypeVar("S", bound="Section")
 
 
 class SettingsError(ValueError):
-    """Settings that cannot be used; every fault is a line of its own in `faults`."""
+    """Settings that cannot be used; `faults` has one sentence for everything that is wrong."""
 
     def __init__(self, what: str, faults: Sequence[str]) -> None:
         self.faults = tuple(faults)
@@ -23,7 +23,7 @@ class SettingsError(ValueError):
 
 
 class Section(BaseModel):
-    """Some settings that belong together: unknown names are faults, nothing changes after validation."""
+    """Settings that belong together. Unknown names are refused, and values cannot change after validation."""
 
     model_config = ConfigDict(extra="forbid", frozen=True, allow_inf_nan=False, validate_default=True)
 
@@ -38,7 +38,7 @@ def validate(kind: type[S], values: Mapping[str, Any], what: str) -> S:
 
 
 def parse_changes(changes: Sequence[str]) -> dict[str, Any]:
-    """Return `key=value` texts as a dictionary; values are TOML, or else plain strings.
+    """Return `key=value` texts as a dictionary; values are TOML, or plain strings if they are not.
 
     >>> parse_changes(["optimizer.lr=0.05", "rate.drops=[4, 6]", "model.name=resnet20"])
     {'optimizer.lr': 0.05, 'rate.drops': [4, 6], 'model.name': 'resnet20'}
@@ -57,7 +57,7 @@ def parse_changes(changes: Sequence[str]) -> dict[str, Any]:
 
 
 def change(values: dict[str, Any], key: str, value: Any) -> None:
-    """Set the dotted `key` in nested `values`; another `kind` replaces its whole table.
+    """Set the dotted `key` in nested `values`; a new `kind` clears its whole table.
 
     >>> settings = {"rate": {"kind": "step", "drops": [80, 120]}}
     >>> change(settings, "rate.kind", "cosine")
@@ -72,8 +72,24 @@ def change(values: dict[str, Any], key: str, value: Any) -> None:
             raise SettingsError("--set", [f"{key}: {name} is a value ({inner!r}), not a table"])
         table = inner
     if last == "kind" and table.get("kind") != value:
-        table.clear()  # the settings of one kind mean nothing to another
+        table.clear()  # settings of one kind mean nothing to another
     table[last] = value
+
+
+def flatten(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Return nested tables as one table with dotted keys; an empty table is a value.
+
+    >>> flatten({"rate": {"kind": "step", "drops": [80]}, "data": {"options": {}}})
+    {'rate.kind': 'step', 'rate.drops': [80], 'data.options': {}}
+    """
+    flat: dict[str, Any] = {}
+    for key, value in values.items():
+        flat |= (
+            flatten(value, f"{prefix}{key}.")
+            if isinstance(value, dict) and value
+            else {f"{prefix}{key}": value}
+        )
+    return flat
 
 
 def _value(text: str) -> Any:
@@ -86,31 +102,29 @@ def _value(text: str) -> Any:
 
 
 def _sentence(kind: type[Section], fault: Any) -> str:
-    """Say one fault that pydantic found: where, what was asked, what to do."""
+    """Put one error of pydantic into a sentence: where it is, what was expected, what was found."""
     place = [str(part) for part in fault["loc"]]
     where = ".".join(part for part in place if part not in _tags(kind))
     if fault["type"] == "extra_forbidden":
         known = _names(kind, place[:-1])
-        near = closest(place[-1], known, most=1)
-        advice = f"did you mean {near[0]!r}? " if near else ""
-        return f"unknown key {where!r}; {advice}(known: {', '.join(sorted(known))})"
+        return f"unknown key {where!r}{suggest(place[-1], known)} (known: {', '.join(sorted(known))})"
     if fault["type"] == "missing":
         return f"{where} is missing"
     if fault["type"] == "value_error":
         return f"{where}: {fault['ctx']['error']}" if where else str(fault["ctx"]["error"])
-    said = fault["msg"][0].lower() + fault["msg"][1:]
-    return f"{where or 'as a whole'}: {said}, got {fault['input']!r}"
+    message = fault["msg"][0].lower() + fault["msg"][1:]
+    return f"{where or 'as a whole'}: {message}, got {fault['input']!r}"
 
 
 def _sections(annotation: Any) -> list[type[Section]]:
-    """Return the sections that an annotation admits."""
+    """Return the kinds of section that an annotation allows."""
     if isinstance(annotation, type) and issubclass(annotation, Section):
         return [annotation]
     return [section for part in get_args(annotation) for section in _sections(part)]
 
 
 def _tags(kind: type[Section]) -> set[str]:
-    """Return the values of `kind` fields, which pydantic puts into a fault's place."""
+    """Return the values of `kind` fields, which pydantic includes in the place of an error."""
     tags: set[str] = set()
     for field in kind.model_fields.values():
         for section in _sections(field.annotation):
@@ -128,7 +142,7 @@ def _names(kind: type[Section], path: list[str]) -> list[str]:
             s for section in sections if part in section.model_fields
             for s in _sections(section.model_fields[part].annotation)
         ]  # fmt: skip
-        if not inner:  # a tag: which of the sections it is
+        if not inner:  # a tag, which selects one of the sections
             inner = [s for s in sections if part in get_args(s.model_fields["kind"].annotation)]
         sections = inner
     return sorted({name for section in sections for name in section.model_fields})

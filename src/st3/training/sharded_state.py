@@ -1,4 +1,4 @@
-"""Whole states of sharded models and optimizers: gathered to be saved, spread out again when loaded."""
+"""The full state of sharded models and optimizers: gathered for saving, distributed again when loaded."""
 
 from typing import Any
 
@@ -14,25 +14,25 @@ from torch.optim import Optimizer
 
 __all__ = ["load_model", "load_optimizer", "model_state", "optimizer_state"]
 
-WHOLE = StateDictOptions(full_state_dict=True, cpu_offload=True)
+FULL = StateDictOptions(full_state_dict=True, cpu_offload=True)
 FROM_FIRST = StateDictOptions(full_state_dict=True, broadcast_from_rank0=True)
 
 
 def model_state(model: nn.Module) -> dict[str, Tensor]:
-    """Return the whole weights, in the first process; the others get nothing."""
-    return get_model_state_dict(model, options=WHOLE)  # type: ignore[return-value]
+    """Return the full weights in the first process; the others get nothing."""
+    return get_model_state_dict(model, options=FULL)  # type: ignore[return-value]
 
 
 def optimizer_state(model: nn.Module, optimizer: Optimizer) -> dict[str, Any]:
-    """Return the whole optimizer state by names of parameters, raw weights included, in the first process."""
-    return dict(get_optimizer_state_dict(model, optimizer, options=WHOLE))
+    """Return the full optimizer state by parameter name, raw weights included, in the first process."""
+    return dict(get_optimizer_state_dict(model, optimizer, options=FULL))
 
 
 def load_model(model: nn.Module, state: dict[str, Any]) -> None:
-    """Spread the whole weights of the first process over all of them."""
+    """Distribute the full weights of the first process over all processes."""
     set_model_state_dict(model, state, options=FROM_FIRST)
 
 
 def load_optimizer(model: nn.Module, optimizer: Optimizer, state: dict[str, Any]) -> None:
-    """Spread a whole optimizer state, which every process has read, over all of them."""
+    """Distribute a full optimizer state, which every process has read, over all processes."""
     set_optimizer_state_dict(model, optimizer, state, options=StateDictOptions(full_state_dict=True))

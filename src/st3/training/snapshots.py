@@ -1,4 +1,4 @@
-"""Everything that a run needs to go on bit for bit, taken and put back."""
+"""Save and restore everything that training needs to continue bit for bit."""
 
 import time
 from pathlib import Path
@@ -11,11 +11,12 @@ from ..core.layers.find import unwrap
 from . import sharded_state
 from .checkpoint import CheckpointFolder
 from .job import Job, Progress
-from .switches import Switches
+from .paths import SPEC
+from .switches import SwitchCounter, Switches
 
 __all__ = ["Snapshots"]
 
-FORMAT = 1
+FORMAT = 2  # of checkpoints; 1 had an identity that counted circumstances and usual values
 PARTS = (
     "identity", "processes", "is_sharded", "progress", "tally", "randomness", "scaler", "masks", "model", "optimizer",
     "best",
@@ -33,27 +34,31 @@ class Snapshots:
         *,
         keep: int = 2,
         minutes: float = 20.0,
-        hands_on_best: bool = False,
+        keeps_best_raw: bool = False,
+        switch_windows: int = 0,
     ) -> None:
-        self.job, self.minutes, self.hands_on_best = job, minutes, hands_on_best
-        self.identity = identity  # of spec and data: a checkpoint of others is not taken for ours
+        self.job, self.minutes, self.keeps_best_raw = job, minutes, keeps_best_raw
+        self.identity = identity  # of spec and data: checkpoints with another identity are refused
         self.best: dict[str, Tensor] = {}  # weights of the best epoch, on the CPU
-        self.best_raw: dict[str, Tensor] = {}  # the raw ones, if they are to be handed on
+        self.best_raw: dict[str, Tensor] = {}  # its raw weights, if the next part begins with them
         self.checkpoints = CheckpointFolder(folder, keep)
         self.switches = None if job.sparsifier is None else Switches(job.sparsifier.layers)
+        self.counter: SwitchCounter | None = None  # on request
+        if switch_windows and job.sparsifier is not None:
+            self.counter = SwitchCounter(job.sparsifier.layers, switch_windows, job.recipe.total_epochs)
         self._last = time.monotonic()
 
     @property
-    def are_due(self) -> bool:
-        """Whether the last checkpoint lies so far back that one within an epoch is worth its time."""
+    def is_due(self) -> bool:
+        """Whether the last checkpoint is old enough to write another one within an epoch."""
         return self.job.process.is_first and time.monotonic() - self._last > 60 * self.minutes
 
     def save(self, progress: Progress) -> None:
-        """Write a checkpoint; all processes must call it."""
+        """Write a checkpoint; all processes must call this."""
         job, process = self.job, self.job.process
         randomness = process.gather(_randomness(process.device))
         tally = process.gather(progress.tally.cpu())
-        model, optimizer = self._weights()
+        model, optimizer = self.model_weights(), self._optimizer_state()
         if process.is_first:
             assert randomness is not None
             assert tally is not None
@@ -71,29 +76,30 @@ class Snapshots:
                 "optimizer": optimizer,
                 "best": self.best,
                 "best_raw": self.best_raw,
+                "switch_counts": None if self.counter is None else self.counter.state(),
             }
             self.checkpoints.save(state, progress.step(len(job.train)))
         process.wait()
         self._last = time.monotonic()
 
     def restore(self, progress: Progress) -> bool:
-        """Put back the newest checkpoint, into `progress` too; return whether there was one."""
+        """Restore the newest checkpoint, `progress` included; return whether there was one."""
         job, process = self.job, self.job.process
         found = self.checkpoints.newest() if process.is_first else None
-        path = process.share(found and found[0])  # all processes go on from the same one
+        path = process.share(found and found[0])  # all processes continue from the same one
         if path is None:
             return False
         state = found[1] if found else self.checkpoints.read(path)
         _require_parts(state, path)
         if state["identity"] != self.identity:
             raise ValueError(
-                f"checkpoint {path} is of another spec or other data: spec.json or the pictures were changed since it "
-                f"was written; put them back, or start anew with another --run"
+                f"checkpoint {path} belongs to another spec or other data: {SPEC} or the pictures have changed since "
+                f"it was written; restore them, or start again with another --run"
             )
         if state["is_sharded"] != job.is_sharded:
-            told = "with --sharded" if state["is_sharded"] else "without --sharded"
-            raise ValueError(f"checkpoint {path} was written {told}: resume it the same way")
-        self._put_back(state["model"], state["optimizer"])
+            how = "with --sharded" if state["is_sharded"] else "without --sharded"
+            raise ValueError(f"checkpoint {path} was written {how}: resume it the same way")
+        self._load(state["model"], state["optimizer"])
         job.scaler.load_state_dict(state["scaler"])
         self.best, self.best_raw = state["best"], state.get("best_raw", {})
         for key in vars(progress).keys() & state["progress"].keys():
@@ -101,35 +107,42 @@ class Snapshots:
         if state["processes"] == process.ranks:
             progress.tally = state["tally"][process.rank].to(process.device)
             _set_randomness(state["randomness"][process.rank], process.device)
-        else:  # another number of processes: sums are kept, random numbers begin anew
+        else:  # another number of processes: keep the sums, start new random numbers
             total = torch.stack(state["tally"]).sum(0)
             progress.tally = (total if process.is_first else torch.zeros_like(total)).to(process.device)
         if self.switches is not None:
             self.switches.masks = {name: mask.to(process.device) for name, mask in state["masks"].items()}
+        if self.counter is not None:
+            if not state.get("switch_counts"):
+                raise ValueError(
+                    f"checkpoint {path} holds no counts of switches, which record.switch_windows asks for: leave it "
+                    f"out, or start again with another --run"
+                )
+            self.counter.load_state(state["switch_counts"])
         return True
 
     def keep_best(self) -> None:
-        """Keep the weights as they are as those of the best epoch; all processes must call it."""
+        """Keep the current weights as those of the best epoch; all processes must call this."""
         self.best = _copies(self.model_weights())
-        if self.hands_on_best:
+        if self.keeps_best_raw:
             self.best_raw = _copies(self.raw_weights())
 
     def load_best(self) -> None:
-        """Put the weights of the best epoch into the model (its training state is lost)."""
+        """Load the weights of the best epoch into the model; to continue, the sparsifier must adopt them."""
         if self.job.is_sharded:
             sharded_state.load_model(self.job.model, self.best)
         else:
             unwrap(self.job.model).load_state_dict(self.best)
 
-    def handed_on(self) -> dict[str, Tensor]:
-        """Return what another training may begin with: the raw weights as they are, or those of the best epoch."""
-        return self.best_raw if self.hands_on_best else _copies(self.raw_weights())
+    def final_raw_weights(self) -> dict[str, Tensor]:
+        """Return what the next part of the run begins with: the current raw weights, or those of the best epoch."""
+        return self.best_raw if self.keeps_best_raw else _copies(self.raw_weights())
 
     def raw_weights(self) -> dict[str, Tensor]:
-        """Return all weights and buffers, raw weights in the place of sparse ones; all processes must call it."""
+        """Return all weights and buffers, raw instead of sparse; all processes must call this."""
         model, optimizer = self.job.model, self.job.optimizer
         weights, held = dict(self.model_weights()), {}
-        names: dict[int, list[str]] = {}  # of each parameter: tied weights have several
+        names: dict[int, list[str]] = {}  # of each parameter; tied weights have several
         for name, parameter in unwrap(model).named_parameters(remove_duplicate=False):
             names.setdefault(id(parameter), []).append(name)
             held[name] = optimizer.state.get(parameter, {})
@@ -141,21 +154,19 @@ class Snapshots:
         return weights
 
     def model_weights(self) -> dict[str, Tensor]:
-        """Return all weights and buffers under their plain names; all processes must call it."""
+        """Return all weights and buffers under their plain names; all processes must call this."""
         if self.job.is_sharded:
             return sharded_state.model_state(self.job.model)
         return dict(unwrap(self.job.model).state_dict())
 
-    def _weights(self) -> tuple[dict[str, Any], dict[str, Any]]:
+    def _optimizer_state(self) -> dict[str, Any]:
         if self.job.is_sharded:
-            return sharded_state.model_state(self.job.model), sharded_state.optimizer_state(
-                self.job.model, self.job.optimizer
-            )
-        return self.model_weights(), self.job.optimizer.state_dict()
+            return sharded_state.optimizer_state(self.job.model, self.job.optimizer)
+        return self.job.optimizer.state_dict()
 
-    def _put_back(self, model: dict[str, Any], optimizer: dict[str, Any]) -> None:
+    def _load(self, model: dict[str, Any], optimizer: dict[str, Any]) -> None:
         if self.job.is_sharded:
-            # The optimizer first: to load it torch makes an empty step, which must find the weights that it belongs to.
+            # The optimizer first: torch loads it by an empty step, during which weights and state must belong together.
             sharded_state.load_optimizer(self.job.model, self.job.optimizer, optimizer)
             sharded_state.load_model(self.job.model, model)
         else:
@@ -164,14 +175,17 @@ class Snapshots:
 
 
 def _require_parts(state: Any, path: Path) -> None:
-    """Raise if this is not what `save` has written."""
+    """Raise if `save` cannot have written this."""
     if not isinstance(state, dict) or "format" not in state:
-        raise ValueError(f"{path} is no checkpoint of st3 train: delete it to go on from an older one")
+        raise ValueError(f"{path} is not a checkpoint of st3 train: delete it to continue from an older one")
     if state["format"] != FORMAT:
-        raise ValueError(f"checkpoint {path} has format {state['format']}, this version reads {FORMAT}")
+        raise ValueError(
+            f"checkpoint {path} has format {state['format']}, but this version of st3 reads {FORMAT}: finish the run "
+            f"with the version that began it, or start again with another --run"
+        )
     if missing := [name for name in PARTS if name not in state]:
         raise ValueError(
-            f"checkpoint {path} lacks {', '.join(missing)}: delete it to go on from an older one"
+            f"checkpoint {path} lacks {', '.join(missing)}: delete it to continue from an older one"
         )
 
 
@@ -180,7 +194,7 @@ def _copies(weights: dict[str, Tensor]) -> dict[str, Tensor]:
 
 
 def _randomness(device: torch.device) -> list[Tensor]:
-    """Return the state of the random numbers of the CPU and, if it is another one, of the device."""
+    """Return the state of the random number generators: of the CPU and, if there is one, of the CUDA device."""
     states = [torch.get_rng_state()]
     return [*states, torch.cuda.get_rng_state(device)] if device.type == "cuda" else states
 

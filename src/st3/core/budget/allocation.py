@@ -42,7 +42,7 @@ class Pool:
 
     @property
     def numel(self) -> int:
-        return sum(layer.numel for layer in self.layers)
+        return sum([layer.numel for layer in self.layers])
 
     def cut(self, quota: Quota, factors: Sequence[float] | None = None) -> list[Cut | None]:
         """Cut all layers at one score, |weight| * factor, at or below which `quota.zeros` of the pool's scores lie."""
@@ -85,7 +85,9 @@ class Pool:
 class Allocation(ABC):
     """How a pool's zeros are shared among its layers. An allocation is a frozen dataclass that holds its settings."""
 
-    spares_small_layers: ClassVar[bool] = False  # gives them a higher density, so that they do not lose all weights
+    spares_small_layers: ClassVar[bool] = (
+        False  # gives them a higher density, so that they do not lose all weights
+    )
 
     @abstractmethod
     def cut(self, pool: Pool, quota: Quota) -> list[Cut | None]:

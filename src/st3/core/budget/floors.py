@@ -5,10 +5,10 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from .allocation import Allocation, Cut, Pool
 from ..layers.layer import Layer
-from ..selection.select import Quota
 from ..layers.shards import all_reduce
+from ..selection.select import Quota
+from .allocation import Allocation, Cut, Pool
 
 __all__ = ["cuts_with_floor"]
 

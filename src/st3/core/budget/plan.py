@@ -66,7 +66,7 @@ class Plan:
     ) -> list[Cut | None]:
         """Return where to cut each layer's scores for a sparsity of the common budget."""
         allocation = self.allocation if allocation is None else allocation
-        if all([layer.sparsity is None for layer in layers]):
+        if {layer.sparsity for layer in layers} == {None}:
             return self._cut_pool(allocation, Pool(layers, scores, self.hints), sparsity)
         cuts: list[Cut | None] = [None] * len(layers)
         pool = Pool(layers, scores, self.hints)

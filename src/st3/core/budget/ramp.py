@@ -21,7 +21,9 @@ USUAL_TIMES = (5 / 160, 0.5)  # the paper's: from the 5th to the 80th of 160 epo
 class Ramp(ABC):
     """How the sparsity rises. A ramp is a frozen dataclass; times among its fields are fractions of the run."""
 
-    takes_usual_times: ClassVar[bool] = False  # given by name, its `start` and `end` are what the method declares
+    takes_usual_times: ClassVar[bool] = (
+        False  # given by name, its `start` and `end` are what the method declares
+    )
     falls: ClassVar[bool] = False  # asks for less again: only for methods that restore weights
 
     @abstractmethod
@@ -61,9 +63,7 @@ def check_times(**times: float) -> None:
     """
     for name, time in times.items():
         if isinstance(time, bool) or not isinstance(time, Real):
-            raise TypeError(
-                f"{name} must be a fraction of the run, a number from 0 to 1, got {time!r} of type {type(time).__name__}"
-            )
+            raise TypeError(f"{name} must be a fraction of the run, a number from 0 to 1, got {time!r}")
         if not 0.0 <= time <= 1.0:
             advice = ": divide steps by total_steps, epochs by the epochs of the run" if time > 1.0 else ""
             raise ValueError(f"{name} is a fraction of the run, from 0 to 1, got {time!r}{advice}")
@@ -73,7 +73,9 @@ def check_times(**times: float) -> None:
             raise ValueError(f"{last} must come after {first}, got {first}={start!r} and {last}={end!r}")
 
 
-def resolve_ramp(ramp: str | Ramp | Callable[[float], float], times: tuple[float, float] | None = None) -> Ramp:
+def resolve_ramp(
+    ramp: str | Ramp | Callable[[float], float], times: tuple[float, float] | None = None
+) -> Ramp:
     """Return the ramp object for a name, an object, or a function of the run's progress.
 
     `times` are the usual start and end of the method, for a ramp given by name.

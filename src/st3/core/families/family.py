@@ -33,18 +33,22 @@ from ..step.call import Call
 __all__ = ["Family", "all_agree", "clear_momentum"]
 
 M = TypeVar("M", bound=Method)
-Replaced = tuple[nn.Parameter, Tensor | None]  # a parameter, and the gradient that the optimizer is to see in this step
+Replaced = tuple[
+    nn.Parameter, Tensor | None
+]  # a parameter, and the gradient that the optimizer is to see in this step
 
 
 class Family(ABC, Generic[M]):
     """A method at work on some layers."""
 
     key: ClassVar[str]  # of the tensor kept for every layer: "raw", "active" or "mask"
+    keeps: ClassVar[str]  # the same in words, for the method's page
     draws_masks: ClassVar[bool] = False  # wants `before_forward`
 
     def __init__(self, method: M, layers: Sequence[Layer], store: Store, plan: Plan) -> None:
         self.method = method
         self.layers = list(layers)
+        self.names = [layer.name for layer in self.layers]
         self.store = store
         self.plan = plan
         self.cuts: dict[str, Cut | None] = {}  # of the last step
@@ -58,7 +62,7 @@ class Family(ABC, Generic[M]):
 
     @classmethod
     def check(cls, method: Any, layers: Sequence[Layer], optimizers: Sequence[Optimizer]) -> None:
-        """Raise where the method cannot train these layers: in this precision, with this optimizer, sharded like this."""
+        """Raise where the method cannot train these layers: by their precision, optimizer or sharding."""
 
     @abstractmethod
     def initial(self, layer: Layer) -> Tensor:
@@ -140,14 +144,14 @@ class Family(ABC, Generic[M]):
 
     def settle(self) -> None:
         """Put things right after an exception inside a step."""
-        if self.store.is_withdrawn:
+        if self.store.withdrawn:
             self.write(self.layers)
 
     # ---------------------------------------------------------------- weights that come from elsewhere
 
     def was_replaced(self, layer: Layer) -> bool:
         """Whether somebody has written the parameter since the last step, and not what is kept for it."""
-        return self.store.versions.was_replaced(layer, self.store.find(layer, self.key))
+        return self.store.was_replaced(layer, self.key)
 
     @abstractmethod
     def holds(self, layer: Layer) -> bool:
@@ -160,7 +164,7 @@ class Family(ABC, Generic[M]):
     def refuse_replaced(self, layers: Sequence[Layer]) -> None:
         """Raise if somebody has written a parameter and what is kept for it would undo that."""
         for layer in layers:
-            if not self.was_replaced(layer):
+            if not self.store.was_replaced(layer, self.key):
                 continue
             if self.is_dense(layer):
                 self.adopt([layer])  # the parameter is its own raw weight: nothing is lost
@@ -180,12 +184,12 @@ class Family(ABC, Generic[M]):
         for layer in layers:
             tensor = self.initial(layer)
             self.store.put(layer, self.key, tensor)
-            self.store.versions.note(layer, tensor)
+            self.store.note(layer, tensor)
 
     def follow_loaded_state(self, optimizer: Optimizer) -> None:
         """Complete and follow what was just loaded into the optimizer's state."""
         for layer in self.layers:
-            # A layer that the checkpoint has no tensor for was dense when it was saved: its parameter is its raw weight.
+            # A layer that the checkpoint has no tensor for was dense when saved: its parameter is its raw weight.
             is_absent = self.store.owner(layer) is optimizer and not self.store.has_joined(layer)
             if is_absent or (self.cuts.get(layer.name) is None and self.was_replaced(layer)):
                 self.adopt([layer])

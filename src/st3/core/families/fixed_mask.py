@@ -8,7 +8,6 @@ import torch
 from torch import Tensor
 
 from ..layers.layer import Layer
-from ..layers.shards import local
 from ..method import Method
 from .family import Family, all_agree
 
@@ -26,7 +25,7 @@ class MaskFamily(Family[M]):
 
     def mask(self, layer: Layer) -> Tensor:
         """Return the local part of the layer's mask."""
-        return local(self.store.get(layer, self.key))
+        return self.store.get_local(layer, self.key)
 
     def raw_gradient(self, layer: Layer, grad: Tensor) -> Tensor:
         return torch.where(self.mask(layer), grad, 0.0)  # not a product: inf * 0 would be NaN
@@ -35,8 +34,7 @@ class MaskFamily(Family[M]):
     def write(self, layers: Sequence[Layer]) -> None:
         for layer in layers:
             layer.weight.masked_fill_(~self.mask(layer), 0.0)
-            self.store.join(layer)
-            self.store.versions.note(layer, self.store.get(layer, self.key))
+            self.store.join(layer, self.key)
 
     @torch.no_grad()
     def holds(self, layer: Layer) -> bool:
@@ -51,6 +49,7 @@ class FixedMasks(MaskFamily[Method]):
     """Active weights train as usual, zeroed ones stay exactly 0."""
 
     key: ClassVar[str] = "mask"
+    keeps: ClassVar[str] = "the fixed mask of every sparsified parameter `p`, `optimizer.state[p]['mask']`"
 
     def initial(self, layer: Layer) -> Tensor:
         return layer.parameter.detach() != 0

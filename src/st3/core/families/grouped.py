@@ -13,9 +13,8 @@ import torch
 from torch import Tensor
 
 from ..layers.layer import Layer, Layers, Skipped
-from ..layers.shards import all_reduce, local
-from .pieces import write_in_pieces
-from .raw import RawFamily, RawMethod
+from ..layers.shards import all_reduce
+from .raw import RawFamily, RawMethod, write_in_pieces
 from .ties import HALF
 
 __all__ = ["GroupMethod", "Grouped", "in_groups", "n_largest"]
@@ -31,6 +30,7 @@ class GroupMethod(RawMethod):
     why_only_allocations: ClassVar[str] = "keeps n of every m weights in every layer"
     usual_ramp: ClassVar[str] = "constant"
     only_ramps: ClassVar[tuple[str, ...]] = ("constant",)
+    why_not_in_cycles: ClassVar[str] = "its pattern fixes the sparsity, which cannot rise from cycle to cycle"
     takes_floors: ClassVar[bool] = False
     has_scale: ClassVar[bool] = False  # one factor for the whole weight, fixed from the start
     n: int
@@ -59,6 +59,10 @@ class GroupMethod(RawMethod):
 @final
 class Grouped(RawFamily[GroupMethod]):
     """Thresholds of their own for all groups, found as they are written."""
+
+    keeps: ClassVar[str] = (
+        f"{RawFamily.keeps}; where the method has a fixed factor per weight, that too, under `'scale'`"
+    )
 
     @classmethod
     def fit(cls, method: GroupMethod, layers: Layers) -> Layers:
@@ -95,12 +99,11 @@ class Grouped(RawFamily[GroupMethod]):
             finally:
                 self._lifted.discard(layer.name)
         for layer in layers:
-            self.store.join(layer)
-            self.store.versions.note(layer, self.store.get(layer, "raw"))
+            self.store.join(layer, "raw")
 
     def _write_layer(self, layer: Layer, target: Tensor, *, is_lifted: bool = False) -> None:
         """Write the sparse weight of the layer into `target`."""
-        raw, is_dense = local(self.store.get(layer, "raw")), self.is_dense(layer)
+        raw, is_dense = self.store.get_local(layer, "raw"), self.is_dense(layer)
         scale = None if is_dense else self._scale(layer)
 
         def write(raw: Tensor, sparse: Tensor) -> None:

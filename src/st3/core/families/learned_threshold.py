@@ -1,8 +1,8 @@
 """Methods that learn one threshold per layer (STR): there is no ramp and no target.
 
-    before the step   the thresholds' gradients, from p.grad as the optimizer will see it: averaged over processes,
-                      unscaled, clipped
-    after it          one step of the same kind of optimizer, with the settings of the layer's group
+before the step   the thresholds' gradients, from p.grad as the optimizer will see it: averaged over processes,
+                  unscaled, clipped
+after it          one step of the same kind of optimizer, with the settings of the layer's group
 """
 
 from abc import abstractmethod
@@ -37,6 +37,7 @@ class LearnedThreshold(ThresholdMethod):
 
     has_target: ClassVar[bool] = False
     learns: ClassVar[str | None] = "threshold"
+    why_not_in_cycles: ClassVar[str] = "it learns its thresholds, so that a cycle cannot ask for a sparsity"
     weight_decay: float | None  # of the learned number; None: that of the layer's weights
 
     @abstractmethod
@@ -59,9 +60,11 @@ class LearnedThreshold(ThresholdMethod):
 class LearnedThresholds(CutFamily[LearnedThreshold]):
     """Thresholds from learned numbers, which the optimizer's own rule moves."""
 
-    def __init__(
-        self, method: LearnedThreshold, layers: Sequence[Layer], store: Store, plan: Plan
-    ) -> None:
+    keeps: ClassVar[str] = (
+        f"{CutFamily.keeps}; the learned threshold and its moments beside it, under keys that begin with `st3_`"
+    )
+
+    def __init__(self, method: LearnedThreshold, layers: Sequence[Layer], store: Store, plan: Plan) -> None:
         super().__init__(method, layers, store, plan)
         self._gradients: dict[str, Tensor] = {}  # in the step under way
 
@@ -83,7 +86,7 @@ class LearnedThresholds(CutFamily[LearnedThreshold]):
             if self.store.find(layer, "raw") is None:
                 self.store.put(layer, "raw", self.initial(layer))
             if "threshold" not in self.store.variables(layer):
-                first = self.method.first_variable(local(self.store.get(layer, "raw")))
+                first = self.method.first_variable(self.store.get_local(layer, "raw"))
                 self.store.put_variables(layer, {"threshold": first})
         self.write(self.layers)
 

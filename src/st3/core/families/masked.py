@@ -1,9 +1,9 @@
 """Methods whose masks change in the course of training (GMP, RigL, GraNet, ...): when they are asked, what follows.
 
-    before a step   in which masks change by gradient: the dense gradients are set aside; the optimizer gets those of
-                    active weights or, where the change replaces the step, none
-    after a step    the method chooses; what was zeroed or has grown loses its momentum, and all weights do where the
-                    method begins anew
+before a step   in which masks change by gradient: the dense gradients are set aside; the optimizer gets those of
+                active weights or, where the change replaces the step, none
+after a step    the method chooses; what was zeroed or has grown loses its momentum, and all weights do where the
+                method begins anew
 """
 
 from abc import abstractmethod
@@ -65,12 +65,13 @@ class Masked(MaskFamily[MaskMethod]):
     """Asks the method for masks."""
 
     key: ClassVar[str] = "active"
+    keeps: ClassVar[str] = "the mask of every sparsified parameter `p`, `optimizer.state[p]['active']`"
 
     def __init__(self, method: MaskMethod, layers: Sequence[Layer], store: Store, plan: Plan) -> None:
         super().__init__(method, layers, store, plan)
         self._answer = (-1, False)  # whether masks change by gradient in the step of that number
         self._gradients: dict[str, Tensor] = {}  # dense, in such a step
-        self._unmasked: dict[str, tuple[Tensor, Tensor]] = {}  # weights before, and the first masks: until a step
+        self._unmasked: dict[str, Tensor] = {}  # weights before the first masks, until the first step
 
     @classmethod
     def check(cls, method: MaskMethod, layers: Sequence[Layer], optimizers: Sequence[Optimizer]) -> None:
@@ -93,7 +94,7 @@ class Masked(MaskFamily[MaskMethod]):
             masks = self.method.first_masks(self._views({}), self._moment(self.store.step))
             for layer, mask in zip(self.layers, masks, strict=True):
                 if layer in absent:
-                    self._unmasked[layer.name] = layer.weight.clone(), self.store.get(layer, self.key)
+                    self._unmasked[layer.name] = layer.weight.clone()
                     self.mask(layer).copy_(mask)
                     clear_momentum(self.store, layer, mask)
         self.write(self.layers)
@@ -141,8 +142,8 @@ class Masked(MaskFamily[MaskMethod]):
     @torch.no_grad()
     def undo_begin(self) -> None:
         for layer in self.layers:
-            weight, mask = self._unmasked.pop(layer.name, (None, None))
-            if weight is not None and not self.store.versions.was_replaced(layer, mask):
+            weight = self._unmasked.pop(layer.name, None)
+            if weight is not None and not self.store.was_written(layer):
                 layer.weight.copy_(weight)
 
     def _change_by_gradient(self, step: int) -> bool:

@@ -23,7 +23,7 @@ from torch.optim import Adam, Optimizer
 
 from ..budget.plan import Plan
 from ..layers.layer import Layer
-from ..layers.shards import all_reduce, is_sharded, local
+from ..layers.shards import all_reduce, is_sharded
 from ..projection import project
 from ..state.store import Store
 from ..state.variables import advance, require_precision
@@ -83,6 +83,9 @@ class RandomMasks(RawFamily[RandomMask]):
     """The masks, drawn and most probable, of all layers."""
 
     draws_masks: ClassVar[bool] = True
+    keeps: ClassVar[str] = (
+        f"{RawFamily.keeps}; the learned probability and its moments beside it, under keys that begin with `st3_`"
+    )
 
     def __init__(self, method: RandomMask, layers: Sequence[Layer], store: Store, plan: Plan) -> None:
         super().__init__(method, layers, store, plan)
@@ -151,7 +154,7 @@ class RandomMasks(RawFamily[RandomMask]):
             mask = self.method.relaxed_mask(self.probability(layer), uniform, progress)
             torch.mul(self.raw(layer), mask, out=layer.weight)
             self._drawn[layer.name] = mask
-            self.store.versions.note(layer, self.store.get(layer, "raw"))
+            self.store.note(layer, self.store.get(layer, "raw"))
         self._passes += 1
 
     def rest(self) -> None:
@@ -258,7 +261,7 @@ class RandomMasks(RawFamily[RandomMask]):
         best = self._find_best()
         for layer in layers:
             self._best[layer.name] = best[layer.name]
-            raw = local(self.store.get(layer, "raw"))
+            raw = self.store.get_local(layer, "raw")
             if layer.name in self._lifted:
                 raw.copy_(layer.weight)
                 self._lifted.discard(layer.name)
@@ -266,8 +269,7 @@ class RandomMasks(RawFamily[RandomMask]):
                 layer.weight.copy_(raw)
             if self.may_be_sparse(layer):
                 layer.weight.masked_fill_(~self._best[layer.name], 0.0)
-            self.store.join(layer)
-            self.store.versions.note(layer, self.store.get(layer, "raw"))
+            self.store.join(layer, "raw")
 
     def _find_best(self) -> dict[str, Tensor]:
         """Return the masks of the most probable weights, as many as the ramp leaves; of equal ones the largest."""

@@ -1,8 +1,8 @@
 """Families that keep a raw weight for every sparse one, and what their methods' backward equations see.
 
-    between steps   p holds the sparse weight; optimizer.state[p]["raw"] the raw one
-    lift            raw -> p, for the optimizer to move
-    write           p -> raw; then the sparse weight -> p, in place
+between steps   p holds the sparse weight; optimizer.state[p]["raw"] the raw one
+lift            raw -> p, for the optimizer to move
+write           p -> raw; then the sparse weight -> p, in place
 """
 
 from abc import abstractmethod
@@ -23,7 +23,9 @@ from ..state.store import Store
 from ..step.call import Call
 from .family import Family, Replaced, all_agree
 
-__all__ = ["RawFamily", "RawMethod", "WeightView"]
+__all__ = ["RawFamily", "RawMethod", "WeightView", "write_in_pieces"]
+
+PIECE = 1 << 17  # weights per piece and thread: raw, sparse and scratch fit the second-level cache
 
 
 @dataclass(slots=True, eq=False)
@@ -74,6 +76,7 @@ class RawFamily(Family[R]):
     """Keeps the raw weights in the optimizer's state, and exchanges them with the sparse ones around every step."""
 
     key: ClassVar[str] = "raw"
+    keeps: ClassVar[str] = "the raw weight of every sparsified parameter `p`, `optimizer.state[p]['raw']`"
 
     def __init__(self, method: R, layers: Sequence[Layer], store: Store, plan: Plan) -> None:
         super().__init__(method, layers, store, plan)
@@ -89,7 +92,7 @@ class RawFamily(Family[R]):
         return not self.method.is_straight_through(self.plan.sparsity)
 
     def raw(self, layer: Layer) -> Tensor:
-        return layer.weight if layer.name in self._lifted else local(self.store.get(layer, "raw"))
+        return layer.weight if layer.name in self._lifted else self.store.get_local(layer, "raw")
 
     def is_dense(self, layer: Layer) -> bool:
         return self.cuts.get(layer.name) is None
@@ -131,15 +134,15 @@ class RawFamily(Family[R]):
     def lift(self, layers: Sequence[Layer]) -> None:
         for layer in layers:
             self.store.withdraw(layer)
-            layer.weight.copy_(local(self.store.get(layer, "raw")))
+            layer.weight.copy_(self.store.get_local(layer, "raw"))
             self._lifted.add(layer.name)
 
     @torch.no_grad()
     def settle(self) -> None:
         for layer in self.layers:
             if layer.name in self._lifted:  # what lies in the parameter is the raw weight
-                local(self.store.get(layer, "raw")).copy_(layer.weight)
-        if self._lifted or self.store.is_withdrawn:
+                self.store.get_local(layer, "raw").copy_(layer.weight)
+        if self._lifted or self.store.withdrawn:
             self._lifted.clear()
             self.write(self.layers)
 
@@ -159,4 +162,49 @@ class RawFamily(Family[R]):
     @torch.no_grad()
     def release(self) -> None:
         for layer in self.layers:
-            layer.weight.copy_(local(self.store.get(layer, "raw")))
+            layer.weight.copy_(self.store.get_local(layer, "raw"))
+
+
+T = TypeVar("T")
+
+
+def write_in_pieces(
+    layer: Layer,
+    raw: Tensor,
+    sparse: Tensor,
+    write: Callable[[Tensor, Tensor], T] | None,
+    *,
+    is_lifted: bool,
+) -> list[T]:
+    """Call `write(raw, sparse)` for some rows at a time, so that they stay in the cache; return its answers.
+
+    `is_lifted` says that `sparse` holds the raw weight that the optimizer has just moved: it is copied into `raw` on
+    the way. Should anything interrupt this, `raw` is complete all the same. Without `write` the layer is dense.
+    """
+    answers: list[T] = []
+    copied = 0
+    try:
+        for start, end in _pieces(sparse, layer):
+            source, target = raw[start:end], sparse[start:end]
+            if is_lifted:
+                source.copy_(target)
+                copied = end
+            elif write is None:
+                target.copy_(source)
+            if write is not None:
+                answers.append(write(source, target))
+    except BaseException:
+        if is_lifted:
+            raw[copied:].copy_(sparse[copied:])
+        raise
+    return answers
+
+
+def _pieces(sparse: Tensor, layer: Layer) -> Sequence[tuple[int, int]]:
+    rows = sparse.shape[0]
+    if sparse.numel() <= 2 * PIECE or sparse.device.type != "cpu":
+        return [(0, rows)]
+    if 0 not in layer.filters.axes or layer.shards.filters:  # filters are not whole rows
+        return [(0, rows)]
+    step = max(1, PIECE * torch.get_num_threads() * rows // sparse.numel())
+    return [(start, min(start + step, rows)) for start in range(0, rows, step)]

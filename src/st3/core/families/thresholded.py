@@ -12,10 +12,8 @@ from torch import Tensor
 
 from ..budget.allocation import Cut
 from ..layers.layer import Layer
-from ..layers.shards import local
 from ..operators import hard
-from .pieces import write_in_pieces
-from .raw import RawFamily, RawMethod, WeightView
+from .raw import RawFamily, RawMethod, WeightView, write_in_pieces
 from .ties import HALF, break_ties, spare_ties, tied_at_cut
 
 __all__ = ["CutFamily", "ThresholdMethod", "Thresholded"]
@@ -45,24 +43,25 @@ class CutFamily(RawFamily[T]):
 
     @torch.no_grad()
     def write(self, layers: Sequence[Layer]) -> None:
-        found = {layer.name: cut for layer, cut in zip(self.layers, self.find_cuts(), strict=True)}
-        for layer in layers:  # the others, of optimizers that step later, still hold what their last cuts have left
+        found = dict(zip(self.names, self.find_cuts(), strict=True))
+        for (
+            layer
+        ) in layers:  # the others, of optimizers that step later, still hold what their last cuts have left
             self.cuts[layer.name] = found[layer.name] if self.may_be_sparse(layer) else None
             try:
                 is_lifted = layer.name in self._lifted
                 self._scales[layer.name] = self._write_layer(layer, layer.weight, is_lifted=is_lifted)
             finally:
                 self._lifted.discard(layer.name)
-        if any([layer.parameter.dtype in HALF for layer in layers]):
+        if not {layer.parameter.dtype for layer in layers}.isdisjoint(HALF):
             cuts = [self.cuts[layer.name] for layer in layers]
             break_ties(layers, cuts, [self.raw(layer) for layer in layers])
         for layer in layers:
-            self.store.join(layer)
-            self.store.versions.note(layer, self.store.get(layer, "raw"))
+            self.store.join(layer, "raw")
 
     def _write_layer(self, layer: Layer, target: Tensor, *, is_lifted: bool = False) -> Tensor | None:
         """Write the sparse weight of the layer into `target`; return the factor per filter, if there is one."""
-        raw, cut = local(self.store.get(layer, "raw")), self.cuts[layer.name]
+        raw, cut = self.store.get_local(layer, "raw"), self.cuts[layer.name]
 
         def write(raw: Tensor, sparse: Tensor) -> Tensor | None:
             """Write some rows of the sparse weight; half precision is computed in float32."""

@@ -21,17 +21,20 @@ class Layer:
     name: str
     parameter: nn.Parameter = field(repr=False)
     kind: str  # the class of the module that holds it
-    filters: Filters = Filters()
+    filters: Filters
     shards: Shards = UNSHARDED
     sparsity: float | None = None  # a sparsity of its own, outside the common budget
     inputs: int | None = None  # the axis along which the inputs of a filter lie, where there is one
+    is_direction: bool = False  # under weight_norm, which divides by the norm of each filter
     shape: tuple[int, ...] = field(init=False)  # of the whole weight, over all processes
+    expert_shape: tuple[int, ...] = field(init=False)  # of one expert; `shape` where there are none
     numel: int = field(init=False)
     filter_size: int = field(init=False)  # weights of one filter: the fan-in
     is_distributed: bool = field(init=False, repr=False)  # a DTensor, of which this process may hold a part
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "shape", tuple(self.parameter.shape))
+        object.__setattr__(self, "expert_shape", self.shape[1:] if self.filters.experts else self.shape)
         object.__setattr__(self, "numel", self.parameter.numel())
         object.__setattr__(self, "filter_size", self.filters.size(self.shape))
         object.__setattr__(self, "is_distributed", is_sharded(self.parameter))
@@ -50,7 +53,8 @@ class Layer:
         sums = self.filters.sums(values)
         if self.shards.filters:
             sums = all_reduce(sums, self.shards.filters)
-        return self.filters.spread(sums / self.filter_size, values.shape)
+        means = sums / self.filter_size
+        return means if self.filters.groups == 1 else self.filters.spread(means, values.shape)
 
 
 @dataclass(frozen=True)
@@ -61,6 +65,7 @@ class Skipped:
     shape: tuple[int, ...]
     reason: str
     kind: str = ""
+    is_gap: bool = False  # trained and of an unknown kind, though nobody asked to leave it out
 
 
 class Layers(Sequence[Layer]):

@@ -9,14 +9,28 @@ from torch import nn
 
 from ...registry import closest
 
-__all__ = ["FIRST", "LAST", "Pattern", "Patterns", "as_patterns", "describe", "matches", "nearest_names"]
+__all__ = [
+    "FIRST",
+    "LAST",
+    "USUAL",
+    "Pattern",
+    "Patterns",
+    "as_patterns",
+    "describe",
+    "matches",
+    "means_itself",
+    "nearest_names",
+]
 
 # A glob or plain name, a compiled regular expression, a layer type, or a predicate (weight name, module) -> bool.
 Pattern: TypeAlias = str | re.Pattern[str] | type[nn.Module] | Callable[[str, nn.Module], bool]
 Patterns: TypeAlias = Pattern | Iterable[Pattern]
 
-FIRST = "first layer"  # a space cannot stand in a module name, so these two never clash with one
+FIRST = "first layer"  # attribute names hold no spaces, so these three never clash with a module
 LAST = "last layer"
+USUAL = "usual layers"  # for include: the layers that are covered without it
+
+_PLACES = {FIRST: ("st3.FIRST", "exclude"), LAST: ("st3.LAST", "exclude"), USUAL: ("st3.USUAL", "include")}
 
 
 def as_patterns(patterns: Patterns | None, argument: str) -> tuple[Pattern, ...]:
@@ -41,6 +55,11 @@ def as_patterns(patterns: Patterns | None, argument: str) -> tuple[Pattern, ...]
                 f"{argument} takes names, globs, compiled regular expressions, nn.Module types or functions "
                 f"(name, module) -> bool; got {pattern!r}"
             )
+        constant, belongs = (
+            _PLACES.get(pattern, ("", argument)) if isinstance(pattern, str) else ("", argument)
+        )
+        if belongs != argument:
+            raise ValueError(f"{argument} does not take {constant}: it belongs into {belongs}")
     return result
 
 
@@ -59,6 +78,11 @@ def matches(pattern: Pattern, name: str, module: nn.Module) -> bool:
     return bool(pattern(name, module))
 
 
+def means_itself(pattern: Pattern, names: Iterable[str]) -> bool:
+    """Tell whether a pattern that matches a weight means one of `names` (its own and its module's), not one above."""
+    return not isinstance(pattern, str) or any(fnmatch.fnmatchcase(name, pattern) for name in names)
+
+
 def nearest_names(pattern: Pattern, names: Sequence[str]) -> list[str]:
     """Return existing module or weight names that look like `pattern`."""
     if not isinstance(pattern, str):
@@ -70,7 +94,7 @@ def nearest_names(pattern: Pattern, names: Sequence[str]) -> list[str]:
 def describe(pattern: Pattern) -> str:
     """Return `pattern` as the user would recognise it."""
     if isinstance(pattern, str):
-        return repr(pattern)
+        return _PLACES[pattern][0] if pattern in _PLACES else repr(pattern)
     if isinstance(pattern, re.Pattern):
         return f"re.compile({pattern.pattern!r})"
     return getattr(pattern, "__qualname__", None) or repr(pattern)

@@ -14,7 +14,7 @@ from torch import Tensor, nn
 if TYPE_CHECKING:
     from torch.distributed import ProcessGroup
 
-__all__ = ["UNSHARDED", "Shards", "all_reduce", "is_sharded", "local", "reshard", "shards_of"]
+__all__ = ["UNSHARDED", "Shards", "all_reduce", "is_sharded", "local", "refuse_fsdp1", "reshard", "shards_of"]
 
 
 @dataclass(frozen=True)
@@ -47,6 +47,16 @@ def local(tensor: Tensor) -> Tensor:
     return part
 
 
+def refuse_fsdp1(model: nn.Module) -> None:
+    """Raise for a model in FullyShardedDataParallel, which keeps the weights in flat vectors without rows."""
+    for module in model.modules():
+        if any(cls.__name__ == "FullyShardedDataParallel" for cls in type(module).__mro__):
+            raise ValueError(
+                "the model is wrapped in FullyShardedDataParallel (FSDP1), which flattens weights, so that layers and "
+                "filters cannot be told apart: shard it with torch.distributed.fsdp.fully_shard (FSDP2) instead"
+            )
+
+
 def reshard(model: nn.Module) -> None:
     """Let `fully_shard` drop the whole weights that it keeps after a forward pass, so that the shards count again."""
     for module in model.modules():
@@ -54,8 +64,8 @@ def reshard(model: nn.Module) -> None:
             module.reshard()  # type: ignore[operator]
 
 
-def shards_of(weight: Tensor, filter_axis: int, name: str) -> Shards:
-    """Return how `weight` is spread over processes."""
+def shards_of(weight: Tensor, filter_axes: Sequence[int], name: str) -> Shards:
+    """Return how `weight`, whose filters lie along `filter_axes`, is spread over processes."""
     if not is_sharded(weight):
         return UNSHARDED
     placements: Sequence[Any] = weight.placements  # type: ignore[attr-defined]
@@ -67,7 +77,7 @@ def shards_of(weight: Tensor, filter_axis: int, name: str) -> Shards:
     counts = [(mesh.get_group(i), p.dim) for i, p in enumerate(placements) if hasattr(p, "dim")]
     return Shards(
         counts=tuple(group for group, _ in counts),
-        filters=tuple(group for group, dim in counts if dim != filter_axis),
+        filters=tuple(group for group, dim in counts if dim not in filter_axes),
     )
 
 

@@ -11,8 +11,8 @@ from collections.abc import Callable, Iterator, Sequence
 import torch
 from torch import Tensor
 
-from .select import Hint, Selected
 from ..layers.shards import Shards, all_reduce
+from .select import Hint, Selected
 
 __all__ = ["select"]
 

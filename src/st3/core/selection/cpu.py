@@ -31,7 +31,7 @@ Piece = tuple[np.ndarray, float]  # some weights of one layer, and the layer's f
 def select(tensors: Sequence[Tensor], k: int, factors: Sequence[float] | None, hint: Hint) -> Selected:
     """Return the k-th smallest score and the next one; see `select.select`."""
     pieces = list(_pieces(tensors, factors))
-    total = sum(weights.size for weights, _ in pieces)
+    total = sum([weights.size for weights, _ in pieces])
     if not 1 <= k <= total:
         raise ValueError(f"asked for the {k}-th smallest of {total} weights")
     for low_edge, high_edge in _brackets(pieces, total, k, hint):
@@ -60,9 +60,11 @@ def _pieces(tensors: Sequence[Tensor], factors: Sequence[float] | None) -> Itera
 
 def _memory_order(tensor: Tensor) -> np.ndarray:
     """Return all entries in one dimension, in the order they lie in memory: a view for any dense layout."""
-    strides = tensor.stride()
-    axes = sorted(range(tensor.dim()), key=lambda axis: -strides[axis])
-    flat = tensor.permute(axes).reshape(-1)
+    if tensor.is_contiguous():
+        flat = tensor.reshape(-1)
+    else:
+        strides = tensor.stride()
+        flat = tensor.permute(sorted(range(tensor.dim()), key=lambda axis: -strides[axis])).reshape(-1)
     if flat.dtype in (torch.bfloat16, torch.float16):
         flat = flat.float()  # numpy knows no bfloat16
     array: np.ndarray = flat.numpy()

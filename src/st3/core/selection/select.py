@@ -95,8 +95,8 @@ def select(
 
     hint = Hint() if hint is None else hint
     shards = [UNSHARDED] * len(tensors) if shards is None else shards
-    on_cpu = all(tensor.device.type == "cpu" for tensor in tensors)
-    if on_cpu and not any(s.counts for s in shards):
+    on_cpu = {tensor.device.type for tensor in tensors} == {"cpu"}
+    if on_cpu and not [spread for spread in shards if spread.counts]:
         return cpu.select(tensors, k, factors, hint)
     return bits.select(tensors, k, factors, shards, hint)
 
@@ -123,7 +123,7 @@ def layer_thresholds(
     Not simply threshold / factor: rounded, that could lie on the wrong side of a weight. Among the floats next to it
     the right one is found, so that a layer's weights at or below its threshold are exactly those whose scores are.
     """
-    if factors is None and len({_precision(dtype) for dtype in dtypes}) == 1:
+    if factors is None and (len(set(dtypes)) == 1 or len(set(map(_precision, dtypes))) == 1):
         return [threshold] * len(dtypes)
     limit = threshold if isinstance(threshold, Tensor) else torch.tensor(threshold, dtype=torch.float64)
     results: list[Scalar] = [threshold] * len(dtypes)

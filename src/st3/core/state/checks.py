@@ -12,6 +12,7 @@ from .store import KEYS, PREFIX, STEP_KEY
 
 __all__ = ["check_learned", "check_loadable", "check_state"]
 
+
 def check_loadable(
     optimizer: Optimizer,
     state_dict: Mapping[str, Any],

@@ -7,6 +7,11 @@ A checkpoint of model and optimizer is then the whole state, in anybody's traine
     withdraw  during `optimizer.step` they wait here as well, so that the optimizer sees only its own keys.
     load      a tensor that arrives by loading wins. No reference to `optimizer.state` or `param_groups` is kept,
               because loading replaces both.
+
+The store also notices weights that somebody else has written. torch counts how often a tensor was written; after each
+of our writes the counts of the parameter and of the tensor kept for it are noted. If later the parameter's has moved
+and the tensor's has not, the weights were replaced, and the tensor would silently undo that. Writes through `.data`
+cannot be seen.
 """
 
 from collections.abc import Mapping, Sequence
@@ -19,7 +24,6 @@ from torch.optim import Optimizer
 from ..errors import CheckpointError
 from ..layers.layer import Layer
 from ..layers.shards import local
-from .versions import Versions
 
 __all__ = ["KEYS", "PREFIX", "STEP_KEY", "Store", "is_ours", "read_step", "write_step"]
 
@@ -58,18 +62,23 @@ class Store:
     def __init__(self, layers: Sequence[Layer], owners: Mapping[str, Optimizer]) -> None:
         self.layers = list(layers)
         self.optimizers = list({id(owner): owner for owner in owners.values()}.values())
-        self.versions = Versions()
         self.had_gradient: set[str] = set()  # layers, in the step under way
         self._owners = dict(owners)  # layer name -> optimizer
         self._waiting: dict[str, dict[str, Tensor]] = {layer.name: {} for layer in self.layers}
-        self._withdrawn: set[str] = set()  # layers whose tensors were in the optimizer's state before this step
+        self._noted: dict[
+            str, tuple[int, Tensor, int]
+        ] = {}  # versions of the parameter, and of the tensor kept for it
+        # Layers whose tensors were in the optimizer's state before the step under way (or one that an exception ended).
+        self.withdrawn: set[str] = set()
 
     # ---------------------------------------------------------------- questions
 
     @property
     def step(self) -> int:
         """Optimizer steps counted so far; with several optimizers, of the one that made the most."""
-        return max(read_step(optimizer) or 0 for optimizer in self.optimizers)
+        if len(self.optimizers) == 1:
+            return read_step(self.optimizers[0]) or 0
+        return max((read_step(optimizer) or 0 for optimizer in self.optimizers), default=0)
 
     def owner(self, layer: Layer) -> Optimizer:
         """Return the optimizer that updates the layer."""
@@ -88,11 +97,11 @@ class Store:
 
     def has_joined(self, layer: Layer) -> bool:
         """Whether the layer's tensors lie in the optimizer's state (or did before the step under way)."""
-        return layer.name in self._withdrawn or any(key in self.state(layer) for key in KEYS)
+        return layer.name in self.withdrawn or any(key in self.state(layer) for key in KEYS)
 
     def may_join(self, layer: Layer) -> bool:
         """Whether the optimizer has, or is about to make, keys of its own for the layer."""
-        if layer.name in self.had_gradient or layer.name in self._withdrawn:
+        if layer.name in self.had_gradient or layer.name in self.withdrawn:
             return True
         return self.has_joined(layer) or any(not is_ours(key) for key in self.state(layer))
 
@@ -103,11 +112,6 @@ class Store:
             for key, value in self.state(layer).items()
             if not is_ours(key) and isinstance(value, Tensor) and value.shape == layer.parameter.shape
         ]
-
-    @property
-    def is_withdrawn(self) -> bool:
-        """Whether a step is under way, or has ended with an exception."""
-        return bool(self._withdrawn)
 
     def saved_keys(self) -> set[str]:
         """Return which of `KEYS` the optimizers' states hold for these layers."""
@@ -127,7 +131,8 @@ class Store:
 
     def get(self, layer: Layer, key: str) -> Tensor:
         """Return a tensor of the layer on the device of its parameter; a raw weight in its precision as well."""
-        tensor = self.find(layer, key)
+        waiting = self._waiting[layer.name]
+        tensor = waiting[key] if layer.name in self.withdrawn and key in waiting else self.find(layer, key)
         if tensor is None:
             raise CheckpointError(
                 f"the {key} of layer {layer.name!r} is gone from the optimizer state; load a checkpoint "
@@ -140,9 +145,14 @@ class Store:
             self.put(layer, key, tensor)
         return tensor
 
+    def get_local(self, layer: Layer, key: str) -> Tensor:
+        """Return the part of a tensor that this process holds."""
+        tensor = self.get(layer, key)
+        return local(tensor) if layer.is_distributed else tensor
+
     def put(self, layer: Layer, key: str, tensor: Tensor) -> None:
         """Keep a tensor of the layer: beside its others, in the optimizer's state or waiting."""
-        if self.has_joined(layer) and layer.name not in self._withdrawn:
+        if self.has_joined(layer) and layer.name not in self.withdrawn:
             self._owners[layer.name].state[layer.parameter][key] = tensor
         else:
             self._waiting[layer.name][key] = tensor
@@ -153,7 +163,9 @@ class Store:
         held = state if any(key.startswith(PREFIX) for key in state) else self._waiting[layer.name]
         device = layer.parameter.device
         return {
-            key.removeprefix(PREFIX): value.to(device) for key, value in held.items() if key.startswith(PREFIX)
+            key.removeprefix(PREFIX): value.to(device)
+            for key, value in held.items()
+            if key.startswith(PREFIX)
         }
 
     def put_variables(self, layer: Layer, values: Mapping[str, Tensor]) -> None:
@@ -171,7 +183,7 @@ class Store:
 
     def drop_all(self, layer: Layer) -> None:
         """Forget every tensor of the layer."""
-        self._withdrawn.discard(layer.name)
+        self.withdrawn.discard(layer.name)
         self.drop(layer, *self.keys_of(layer))
 
     # ---------------------------------------------------------------- the step
@@ -185,23 +197,44 @@ class Store:
         for key in list(state):
             if key in KEYS or key == BESIDE or key.startswith(PREFIX):
                 waiting[key] = state.pop(key)
-                self._withdrawn.add(layer.name)
+                self.withdrawn.add(layer.name)
         if not state:
             del self._owners[layer.name].state[layer.parameter]
 
-    def join(self, layer: Layer, *, anyway: bool = False) -> None:
-        """Put the layer's tensors into the optimizer's state, if it has keys of its own there or made a step."""
+    def join(self, layer: Layer, key: str, *, anyway: bool = False) -> None:
+        """Put the layer's tensors into the optimizer's state, if it has keys of its own there; note their versions.
+
+        `key` is that of the tensor kept for every layer: whoever writes the parameter must write it as well.
+        """
         waiting = self._waiting[layer.name]
+        self.note(layer, waiting[key] if key in waiting else self.get(layer, key))
         if waiting and (
-            anyway or layer.name in self.had_gradient or layer.name in self._withdrawn or self.may_join(layer)
+            anyway or layer.name in self.had_gradient or layer.name in self.withdrawn or self.may_join(layer)
         ):
             self._owners[layer.name].state[layer.parameter].update(waiting)
             waiting.clear()
-            self._withdrawn.discard(layer.name)
+            self.withdrawn.discard(layer.name)
+
+    def note(self, layer: Layer, tensor: Tensor) -> None:
+        """Note that the parameter and the tensor kept for it are as we left them."""
+        self._noted[layer.name] = (_version(layer, layer.parameter), tensor, _version(layer, tensor))
+
+    def was_written(self, layer: Layer) -> bool:
+        """Whether the parameter was written since it was noted."""
+        noted = self._noted.get(layer.name)
+        return noted is not None and _version(layer, layer.parameter) != noted[0]
+
+    def was_replaced(self, layer: Layer, key: str) -> bool:
+        """Whether the parameter was written since it was noted, and the tensor kept for it was not."""
+        noted = self._noted.get(layer.name)
+        if noted is None or _version(layer, layer.parameter) == noted[0]:
+            return False
+        tensor = self.find(layer, key)
+        return tensor is not None and tensor is noted[1] and _version(layer, tensor) == noted[2]
 
     def follow_loading(self) -> None:
         """Note that a state was loaded: what was withdrawn before, or waits for it under the same keys, is outdated."""
-        self._withdrawn.clear()
+        self.withdrawn.clear()
         for layer in self.layers:
             for key in self.state(layer):
                 self._waiting[layer.name].pop(key, None)
@@ -214,3 +247,8 @@ class Store:
         owner = self._owners[layer.name]
         if layer.parameter in owner.state and not owner.state[layer.parameter]:
             del owner.state[layer.parameter]  # as it was before us
+
+
+def _version(layer: Layer, tensor: Tensor) -> int:
+    """Return a number that grows whenever the tensor is written: a DTensor as such, or its local part."""
+    return tensor._version + local(tensor)._version if layer.is_distributed else tensor._version

@@ -25,14 +25,20 @@ class Call:
     layers: list[Layer]  # those that it updates
     number: int  # of this step, from 1
     counts: bool  # a real step: not skipped because of an overflow, not there to create the optimizer's state
-    creates_state: bool  # torch.distributed.checkpoint makes an empty step so that there is a state to load into
-    loss_scale: Tensor | None  # what gradients are still multiplied with, if a fused optimizer will unscale them
+    creates_state: (
+        bool  # torch.distributed.checkpoint makes an empty step so that there is a state to load into
+    )
+    loss_scale: (
+        Tensor | None
+    )  # what gradients are still multiplied with, if a fused optimizer will unscale them
 
 
 def read_call(optimizer: Optimizer, layers: list[Layer]) -> Call:
     """Return what kind of step the optimizer is about to make."""
     creates_state = not any(optimizer.state.values()) and _is_empty_step(optimizer)
-    overflow = getattr(optimizer, "found_inf", None)  # of a GradScaler, which lets a fused optimizer skip by itself
+    overflow = getattr(
+        optimizer, "found_inf", None
+    )  # of a GradScaler, which lets a fused optimizer skip by itself
     counts = not creates_state and (overflow is None or not bool(overflow))
     scale = getattr(optimizer, "grad_scale", None)
     return Call(optimizer, layers, (read_step(optimizer) or 0) + 1, counts, creates_state, scale)
@@ -85,7 +91,9 @@ def _is_empty_step(optimizer: Optimizer) -> bool:
         return False
     grads = [p.grad for group in optimizer.param_groups for p in group["params"] if p.grad is not None]
     # Over all processes: one that holds nothing of any weight sees no gradient, and must count like the others.
-    return not any(int(all_reduce(local(grad).any().long(), shards_of(grad, 0, "").counts)) for grad in grads)
+    return not any(
+        int(all_reduce(local(grad).any().long(), shards_of(grad, (0,), "").counts)) for grad in grads
+    )
 
 
 def is_nested(optimizer: Optimizer) -> bool:

@@ -30,7 +30,9 @@ from .gradients import Gradients
 
 __all__ = ["LOOK_EVERY", "Conductor"]
 
-LOOK_EVERY = 20  # steps between two looks for collapsed layers and NaN; each look reads counts back from the device
+LOOK_EVERY = (
+    20  # steps between two looks for collapsed layers and NaN; each look reads counts back from the device
+)
 
 
 class Conductor:
@@ -109,7 +111,7 @@ class Conductor:
             clear_momentum(self.store, layer, local(masks[layer.name]))  # it must not push zeroed weights
             self.store.put(layer, "mask", masks[layer.name])
             if has_joined:
-                self.store.join(layer, anyway=True)
+                self.store.join(layer, "mask", anyway=True)
         self.family.write(self.layers)
         self._hang()
 
@@ -152,15 +154,17 @@ class Conductor:
         if is_nested(optimizer):
             return None
         self.require_raw_weights()
-        self.gradients.recover()
+        if self.gradients.shown:
+            self.gradients.recover()
         self.family.settle()
         args, kwargs = run_closure_once(args, kwargs, optimizer)
         call = self._call = read_call(optimizer, self.store.layers_of(optimizer))
         self._note_gradients(call)
         self.family.refuse_replaced(call.layers)
-        self.gradients.map_missing(call.layers)
-        if call.counts or call.creates_state:
-            self.gradients.show(self.family.before_step(call))
+        if self.gradients.is_mapping:
+            self.gradients.map_missing(call.layers)
+        if (call.counts or call.creates_state) and (replaced := self.family.before_step(call)):
+            self.gradients.show(replaced)
         self.family.lift(call.layers)
         begin_step(args, kwargs)
         return args, kwargs
@@ -172,8 +176,10 @@ class Conductor:
         assert call is not None
         if call.counts:
             write_step(optimizer, call.number)
-        self.gradients.give_back()
-        self.gradients.expect_new(call.layers)
+        if self.gradients.shown:
+            self.gradients.give_back()
+        if self.gradients.is_mapping:
+            self.gradients.expect_new(call.layers)
         # Several optimizers: the others' weights follow when all have made the same number of steps. Between their
         # steps a graph may be waiting for its backward pass and must find its weights unchanged.
         is_complete = len(self.store.optimizers) == 1 or len(set(map(read_step, self.store.optimizers))) == 1

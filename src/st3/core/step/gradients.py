@@ -26,19 +26,27 @@ class Gradients:
     """Applies `raw_gradient(layer, grad)` to every gradient of some layers exactly once."""
 
     def __init__(self) -> None:
+        self.is_mapping = False
         self._raw_gradient: RawGradient | None = None
         self._handles: list[RemovableHandle] = []
         self._mapped: set[str] = set()  # layers whose gradient of the step under way is mapped already
-        self._used: dict[str, tuple[weakref.ref[Tensor], int]] = {}  # gradients of the last step, and their versions
+        self._used: dict[
+            str, tuple[weakref.ref[Tensor], int]
+        ] = {}  # gradients of the last step, and their versions
         self._sums: dict[str, tuple[Tensor, int, Tensor]] = {}  # sharded: a gradient, its version, and a copy
-        self._shown: list[tuple[nn.Parameter, Tensor | None, Tensor | None]] = []  # parameter, its gradient, instead
+        self.shown: list[
+            tuple[nn.Parameter, Tensor | None, Tensor | None]
+        ] = []  # parameter, its gradient, instead
 
     def hang(self, layers: Sequence[Layer], raw_gradient: RawGradient | None) -> None:
         """Hang the hooks anew; with None, gradients stay as they are."""
         self.unhook()
         self._raw_gradient = raw_gradient
+        self.is_mapping = raw_gradient is not None
         for layer in layers if raw_gradient is not None else ():
-            if layer.is_distributed:  # fully_shard calls no other hook, and this one when the gradient is reduced
+            if (
+                layer.is_distributed
+            ):  # fully_shard calls no other hook, and this one when the gradient is reduced
                 hook = layer.parameter.register_post_accumulate_grad_hook(self._map_sharded(layer))
             else:
                 hook = layer.parameter.register_hook(self._map_arriving(layer))
@@ -68,7 +76,9 @@ class Gradients:
             self._mapped.add(layer.name)
             last, version, before = self._sums.get(layer.name, (None, 0, part))
             # fully_shard adds to the local part, which grad's own version does not count: the user has not touched it.
-            if last is grad and grad._version == version:  # another micro-batch: what was there is mapped already
+            if (
+                last is grad and grad._version == version
+            ):  # another micro-batch: what was there is mapped already
                 part.copy_(before + self._raw_gradient(layer, part - before))
             else:
                 part.copy_(self._raw_gradient(layer, part))
@@ -79,8 +89,7 @@ class Gradients:
     @torch.no_grad()
     def map_missing(self, layers: Sequence[Layer]) -> None:
         """Map the gradients of `layers` that no hook has seen."""
-        if self._raw_gradient is None:
-            return
+        assert self._raw_gradient is not None
         for layer in layers:
             grad = layer.parameter.grad
             if grad is not None and layer.name not in self._mapped and not self._is_used(layer, grad):
@@ -90,8 +99,6 @@ class Gradients:
 
     def expect_new(self, layers: Sequence[Layer]) -> None:
         """Note that the step of `layers` is over: their next gradients are new ones."""
-        if self._raw_gradient is None:
-            return
         for layer in layers:
             self._mapped.discard(layer.name)
             self._sums.pop(layer.name, None)
@@ -107,17 +114,17 @@ class Gradients:
     def show(self, replaced: Iterable[tuple[nn.Parameter, Tensor | None]]) -> None:
         """Show the optimizer these gradients in place of the user's."""
         for parameter, instead in replaced:
-            self._shown.append((parameter, parameter.grad, instead))
+            self.shown.append((parameter, parameter.grad, instead))
             parameter.grad = instead
 
     def recover(self) -> None:
         """Undo `show` after a step that an exception ended: gradients that were hidden from it belong to no step."""
-        self._shown = [shown for shown in self._shown if shown[2] is not None]
+        self.shown = [shown for shown in self.shown if shown[2] is not None]
         self.give_back()
 
     def give_back(self) -> None:
         """Undo `show`."""
-        for parameter, grad, instead in self._shown:
+        for parameter, grad, instead in self.shown:
             if parameter.grad is instead:
                 parameter.grad = grad
-        self._shown = []
+        self.shown = []

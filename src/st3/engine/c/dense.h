@@ -1,18 +1,18 @@
-// The dense convolution in the same layout: a few outputs times a few vectors in registers, so that an input is loaded
-// once for all of these outputs and a weight once for all of these vectors. For first layers and others too dense to gain
-// from lists. Taps are cut into blocks of input channels whose inputs stay in the first cache, like lists are.
+// The dense convolution, for first layers and others too dense for lists. The sums of a few outputs times a few vectors
+// stay in registers, so that an input is loaded once for all of these outputs and a weight once for all of these vectors.
+// As in sparse.h, taps are cut into blocks of input channels whose inputs stay in the L1 cache.
 #ifndef ST3_DENSE_H
 #define ST3_DENSE_H
 
 #include "sparse.h"
 
-// Sums in registers: as many as leave room for one input or weight each of the shorter side, and one of the longer.
+// Sums in registers. The rest holds one input per vector or one weight per output, whichever are fewer, and one more.
 #define DENSE_SUMS (ACCUMULATORS == 28 ? 25 : 12)
-#define TOGETHER(vectors) (DENSE_SUMS / (vectors) > 8 ? 8 : DENSE_SUMS / (vectors))
+#define DENSE_OUTPUTS(vectors) (DENSE_SUMS / (vectors) > 8 ? 8 : DENSE_SUMS / (vectors))
 
 typedef void (*DenseKernel)(const Dense*, int32_t, int32_t, const Tile*, const float*, float*, const float*, float*);
 
-ALWAYS void dense_tile(const Dense* d, int32_t group, int32_t block, const Tile* tile, const float* in, float* out,
+INLINE void dense_tile(const Dense* d, int32_t group, int32_t block, const Tile* tile, const float* in, float* out,
                        const float* residual, float* partial, const int rows, const int columns, const int step,
                        const int outputs) {
     const int64_t in_row = d->in_row * 4, in_column = (step ? step * LANES : d->in_column) * 4;
@@ -22,53 +22,53 @@ ALWAYS void dense_tile(const Dense* d, int32_t group, int32_t block, const Tile*
     const int32_t* first_tap = d->taps + d->blocks[block];
     const int32_t* end_tap = d->taps + d->blocks[block + 1];
     const float* weight = d->weights + d->starts[group * d->block_count + block];
-    const int32_t* mask = d->finish.mask ? d->finish.mask + tile->mask : 0;
-    const Clamp clamp = clamp_of(&d->finish);
+    const int32_t* mask = d->epilogue.mask ? d->epilogue.mask + tile->mask : 0;
+    const Clamp clamp = clamp_of(&d->epilogue);
     for (int32_t first = low_output; first < end_output; first += outputs) {
         vec sums[DENSE_SUMS];
-        float* waiting = partial + (int64_t)(first - low_output) * vectors * LANES;
+        float* saved = partial + (int64_t)(first - low_output) * vectors * LANES;
         UNROLL for (int k = 0; k < outputs; k++) {
-            vec bias = spread(d->bias[first + k]);
+            vec bias = broadcast(d->bias[first + k]);
             UNROLL for (int v = 0; v < vectors; v++)
-                sums[k * vectors + v] = is_first ? bias : load(waiting + (k * vectors + v) * LANES);
+                sums[k * vectors + v] = is_first ? bias : load(saved + (k * vectors + v) * LANES);
         }
         for (const int32_t* tap = first_tap; tap < end_tap; tap++, weight += outputs) {
             const char* from = (const char*)in + *tap;
-            IN_REGISTER(from);
-            __builtin_prefetch((const char*)weight + AHEAD);
+            PIN_POINTER(from);
+            __builtin_prefetch((const char*)weight + PREFETCH_BYTES);
             if (outputs <= vectors) {
                 vec weights[DENSE_SUMS];
-                UNROLL for (int k = 0; k < outputs; k++) weights[k] = spread(weight[k]);
+                UNROLL for (int k = 0; k < outputs; k++) weights[k] = broadcast(weight[k]);
                 UNROLL for (int r = 0; r < rows; r++) UNROLL for (int c = 0; c < columns; c++) {
                     vec input = load((const float*)(from + r * in_row + c * in_column));
-                    HELD(input);
+                    PIN_VECTOR(input);
                     UNROLL for (int k = 0; k < outputs; k++) sums[k * vectors + r * columns + c] += weights[k] * input;
                 }
             } else {
                 vec inputs[DENSE_SUMS];
                 UNROLL for (int r = 0; r < rows; r++) UNROLL for (int c = 0; c < columns; c++) {
                     inputs[r * columns + c] = load((const float*)(from + r * in_row + c * in_column));
-                    HELD(inputs[r * columns + c]);
+                    PIN_VECTOR(inputs[r * columns + c]);
                 }
                 UNROLL for (int k = 0; k < outputs; k++) {
-                    vec w = spread(weight[k]);
-                    HELD(w);
+                    vec w = broadcast(weight[k]);
+                    PIN_VECTOR(w);
                     UNROLL for (int v = 0; v < vectors; v++) sums[k * vectors + v] += w * inputs[v];
                 }
             }
         }
         if (!is_last) {
-            UNROLL for (int i = 0; i < outputs * vectors; i++) store(waiting + i * LANES, sums[i]);
+            UNROLL for (int i = 0; i < outputs * vectors; i++) store(saved + i * LANES, sums[i]);
             continue;
         }
         UNROLL for (int k = 0; k < outputs; k++) {
             if (first + k >= end_output) continue;
             float* to = out + (first + k) * d->out_plane;
-            const float* more = residual ? residual + (first + k) * d->finish.residual_plane : 0;
-            finish_tile(sums + k * vectors, to, d->out_row, more, d->finish.residual_row, clamp, mask, d->mask_row, rows,
-                        columns);
-            if (d->finish.function)
-                activate_tile(to, d->out_row, rows, columns, d->finish.function, mask, d->mask_row);
+            const float* addend = residual ? residual + (first + k) * d->epilogue.residual_plane : 0;
+            store_tile(sums + k * vectors, to, d->out_row, addend, d->epilogue.residual_row, clamp, mask, d->mask_row,
+                       rows, columns);
+            if (d->epilogue.function)
+                activate_tile(to, d->out_row, rows, columns, d->epilogue.function, mask, d->mask_row);
         }
     }
 }
@@ -76,7 +76,7 @@ ALWAYS void dense_tile(const Dense* d, int32_t group, int32_t block, const Tile*
 #define DENSE_KERNEL(R, C, S)                                                                                      \
     static void dense_##R##_##C##_##S(const Dense* d, int32_t group, int32_t block, const Tile* tile,              \
                                       const float* in, float* out, const float* residual, float* partial) {        \
-        dense_tile(d, group, block, tile, in, out, residual, partial, R, C, S, TOGETHER((R) * (C)));               \
+        dense_tile(d, group, block, tile, in, out, residual, partial, R, C, S, DENSE_OUTPUTS((R) * (C)));          \
     }
 #define DENSE_NAME(R, C, S) dense_##R##_##C##_##S,
 
@@ -93,20 +93,20 @@ static const DenseKernel dense_kernels[] = {
 };
 
 // One group of outputs on one tile of one image.
-ALWAYS void dense_group(const Dense* d, int32_t group, int32_t image, const Tile* tile, float* scratch) {
+INLINE void dense_group(const Dense* d, int32_t group, int32_t image, const Tile* tile, float* scratch) {
     const float* in = d->in + image * d->in_image + tile->in;
     float* out = d->out + image * d->out_image + tile->out;
-    const float* residual = d->finish.residual;
-    if (residual) residual += image * d->finish.residual_image + tile->residual;
+    const float* residual = d->epilogue.residual;
+    if (residual) residual += image * d->epilogue.residual_image + tile->residual;
     for (int32_t block = 0; block < d->block_count; block++)
         dense_kernels[tile->kernel](d, group, block, tile, in, out, residual, scratch);
 }
 
-// Tasks: parts.
-static void run_dense(const void* arguments, int32_t task, const Place* place) {
+// Tasks: one Part each.
+static void run_dense(const void* arguments, int32_t task, const Context* context) {
     const Dense* d = arguments;
-    Part part = part_of(task, d->group_count, d->images, d->tile_count, d->by_place);
-    dense_group(d, part.group, part.image, d->tiles + part.tile, place->scratch);
+    Part part = part_of(task, d->group_count, d->images, d->tile_count, d->tile_major);
+    dense_group(d, part.group, part.image, d->tiles + part.tile, context->scratch);
 }
 
 #endif

@@ -1,5 +1,5 @@
-// The depthwise 3x3 convolution, dense: a tile's sums and all nine weights in registers, every input loaded once and
-// used for all the outputs it belongs to.
+// The dense 3x3 depthwise convolution. A tile's sums and all nine weights stay in registers; every input is loaded once
+// and added to all the sums that use it.
 #ifndef ST3_DEPTHWISE_H
 #define ST3_DEPTHWISE_H
 
@@ -7,17 +7,17 @@
 
 typedef void (*DepthwiseKernel)(const Depthwise*, const Tile*, const float*, float*, const float*, int32_t);
 
-ALWAYS void depthwise_tile(const Depthwise* d, const Tile* tile, const float* in, float* out, const float* residual,
+INLINE void depthwise_tile(const Depthwise* d, const Tile* tile, const float* in, float* out, const float* residual,
                            int32_t channel, const int rows, const int columns, const int step) {
     const int high = (rows - 1) * step + 3, wide = (columns - 1) * step + 3;
-    const int32_t* mask = d->finish.mask ? d->finish.mask + tile->mask : 0;
-    const Clamp clamp = clamp_of(&d->finish);
+    const int32_t* mask = d->epilogue.mask ? d->epilogue.mask + tile->mask : 0;
+    const Clamp clamp = clamp_of(&d->epilogue);
     vec weights[9], sums[ACCUMULATORS];
-    UNROLL for (int k = 0; k < 9; k++) weights[k] = spread(d->weights[channel * 9 + k]);
-    UNROLL for (int v = 0; v < rows * columns; v++) sums[v] = spread(d->bias[channel]);
+    UNROLL for (int k = 0; k < 9; k++) weights[k] = broadcast(d->weights[channel * 9 + k]);
+    UNROLL for (int v = 0; v < rows * columns; v++) sums[v] = broadcast(d->bias[channel]);
     UNROLL for (int y = 0; y < high; y++) UNROLL for (int x = 0; x < wide; x++) {
         vec input = load(in + y * d->in_row + x * LANES);
-        HELD(input);
+        PIN_VECTOR(input);
         UNROLL for (int ky = 0; ky < 3; ky++) UNROLL for (int kx = 0; kx < 3; kx++) {
             const int down = y - ky, right = x - kx;
             if (down < 0 || right < 0 || down % step || right % step || down / step >= rows || right / step >= columns)
@@ -25,8 +25,8 @@ ALWAYS void depthwise_tile(const Depthwise* d, const Tile* tile, const float* in
             sums[down / step * columns + right / step] += weights[ky * 3 + kx] * input;
         }
     }
-    finish_tile(sums, out, d->out_row, residual, d->finish.residual_row, clamp, mask, d->mask_row, rows, columns);
-    if (d->finish.function) activate_tile(out, d->out_row, rows, columns, d->finish.function, mask, d->mask_row);
+    store_tile(sums, out, d->out_row, residual, d->epilogue.residual_row, clamp, mask, d->mask_row, rows, columns);
+    if (d->epilogue.function) activate_tile(out, d->out_row, rows, columns, d->epilogue.function, mask, d->mask_row);
 }
 
 #define DEPTHWISE_KERNEL(R, C, S)                                                                                  \
@@ -48,20 +48,20 @@ static const DepthwiseKernel depthwise_kernels[] = {
 #endif
 };
 
-// One channel of one image, tile by tile; `in` is that channel's first pixel.
-ALWAYS void depthwise_plane(const Depthwise* d, const float* in, int32_t image, int32_t channel) {
+// One channel of one image, tile by tile; `in` points to its first pixel.
+INLINE void depthwise_plane(const Depthwise* d, const float* in, int32_t image, int32_t channel) {
     in -= d->first_tap;
     float* out = d->out + image * d->out_image + channel * d->out_plane;
-    const float* residual = d->finish.residual;
-    if (residual) residual += image * d->finish.residual_image + channel * d->finish.residual_plane;
+    const float* residual = d->epilogue.residual;
+    if (residual) residual += image * d->epilogue.residual_image + channel * d->epilogue.residual_plane;
     for (const Tile* tile = d->tiles; tile < d->tiles + d->tile_count; tile++)
         depthwise_kernels[tile->kernel](d, tile, in + tile->in, out + tile->out, residual ? residual + tile->residual : 0,
                                         channel);
 }
 
-// Tasks: for each image, a few channels.
-static void run_depthwise(const void* arguments, int32_t task, const Place* place) {
-    (void)place;
+// Tasks: images x ranges of channels.
+static void run_depthwise(const void* arguments, int32_t task, const Context* context) {
+    (void)context;
     const Depthwise* d = arguments;
     int32_t ranges = (d->channels + d->channels_per_task - 1) / d->channels_per_task;
     int32_t first = task % ranges * d->channels_per_task, end = first + d->channels_per_task;

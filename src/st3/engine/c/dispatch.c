@@ -1,4 +1,4 @@
-// Which of the compiled kernels this processor runs.
+// Selects the kernels for this processor.
 #include <string.h>
 
 #include "plan.h"
@@ -8,7 +8,7 @@ extern const Kernels st3_kernels_baseline;
 extern const Kernels st3_kernels_avx2, st3_kernels_avx512;
 #endif
 
-// `wanted`: a name, or NULL for the best. NULL: not compiled, or this processor has not got it.
+// `wanted` is a name, or NULL for the best. Returns NULL if it is not compiled or this processor does not support it.
 PUBLIC const Kernels* st3_kernels(const char* wanted) {
 #if defined(__x86_64__)
     __builtin_cpu_init();
@@ -22,13 +22,14 @@ PUBLIC const Kernels* st3_kernels(const char* wanted) {
     return 0;
 }
 
-// What the library was made from. Sizes alone say little: an array that others may leave out takes as much room.
+// The fingerprint of the sources. Structure sizes alone would not detect a field whose meaning has changed.
 PUBLIC const char* st3_sources(void) { return SOURCES; }
 
 PUBLIC int64_t st3_size(int32_t which) {
-    static const int64_t sizes[] = {sizeof(Item), sizeof(Tile), sizeof(Span), sizeof(Block), sizeof(Finish), sizeof(Sparse),
-                                    sizeof(Dense), sizeof(Halo), sizeof(Move), sizeof(Turn), sizeof(Window),
-                                    sizeof(Average), sizeof(Combine), sizeof(Rows), sizeof(Chain), sizeof(Tilewise),
-                                    sizeof(Depthwise), sizeof(Lanewise), sizeof(Step), sizeof(Kernels)};
+    static const int64_t sizes[] = {sizeof(Item), sizeof(Tile), sizeof(Span), sizeof(Block), sizeof(Epilogue),
+                                    sizeof(Sparse), sizeof(Dense), sizeof(Border), sizeof(Move), sizeof(Transpose),
+                                    sizeof(Window), sizeof(Average), sizeof(Combine), sizeof(Rows), sizeof(Chain),
+                                    sizeof(Tilewise), sizeof(Depthwise), sizeof(Lanewise), sizeof(Step),
+                                    sizeof(Kernels)};
     return which < (int32_t)(sizeof sizes / sizeof *sizes) ? sizes[which] : -1;
 }

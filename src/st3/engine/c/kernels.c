@@ -1,15 +1,15 @@
-// All kernels, for the instruction set this file is compiled for; ISA is its name.
+// All kernels for one instruction set, whose name is ISA.
 #include "chain.h"
 #include "rows.h"
-#include "turn.h"
+#include "transpose.h"
 
 #define JOIN_(a, b) a##b
 #define JOIN(a, b) JOIN_(a, b)
 #define TEXT_(a) #a
 #define TEXT(a) TEXT_(a)
 
-#define SPARSE_SIZE(R, C, S) R, C, S, AT_A_TIME((R) * (C)), 0,
-#define DENSE_SIZE(R, C, S) R, C, S, TOGETHER((R) * (C)), 1,
+#define SPARSE_SIZE(R, C, S) R, C, S, SPARSE_OUTPUTS((R) * (C)), 0,
+#define DENSE_SIZE(R, C, S) R, C, S, DENSE_OUTPUTS((R) * (C)), 1,
 #define DEPTHWISE_SIZE(R, C, S) R, C, S, 1, 2,
 #define SPAN_SIZE(R, C, S) R, C, S, BUNDLE, 3,
 
@@ -37,8 +37,8 @@ const Kernels JOIN(st3_kernels_, ISA) = {
     .lanes = LANES,
     .variant_count = sizeof sizes / sizeof *sizes / 5,
     .variants = sizes,
-    .run = {[SPARSE] = run_sparse, [DENSE] = run_dense, [HALO] = run_halo, [MOVE] = run_move,
-            [TURN] = run_turn, [WINDOW] = run_window, [AVERAGE] = run_average, [COMBINE] = run_combine,
+    .run = {[SPARSE] = run_sparse, [DENSE] = run_dense, [BORDER] = run_border, [MOVE] = run_move,
+            [TRANSPOSE] = run_transpose, [WINDOW] = run_window, [AVERAGE] = run_average, [COMBINE] = run_combine,
             [ROWS] = run_rows, [CHAIN] = run_chain, [TILEWISE] = run_tilewise,
             [DEPTHWISE] = run_depthwise, [LANEWISE] = run_lanewise},
 };

@@ -1,43 +1,43 @@
-// Changes of place: borders of a field, changes of layout, and steps that touch every number once.
+// Border fills, changes of layout, and steps that do little arithmetic: pooling and elementwise steps.
 #ifndef ST3_MOVES_H
 #define ST3_MOVES_H
 
-#include "finish.h"
-#include "turn.h"
+#include "epilogue.h"
+#include "transpose.h"
 
-static void fill_border(const Halo* h, float* plane) {
-    const int32_t* entry = h->entries;
+static void fill_border(const Border* b, float* plane) {
+    const int32_t* entry = b->entries;
     int32_t last = -1;
     ivec index = {0}, mask = {0};
-    for (int32_t i = 0; i < h->entry_count; i++, entry += 3) {
-        if (entry[2] != last) {  // they are sorted
+    for (int32_t i = 0; i < b->entry_count; i++, entry += 3) {
+        if (entry[2] != last) {  // entries are sorted by shuffle
             last = entry[2];
-            index = *(const ivec*)(h->shuffles + (int64_t)last * 2 * LANES);
-            mask = *(const ivec*)(h->shuffles + ((int64_t)last * 2 + 1) * LANES);
+            index = *(const ivec*)(b->shuffles + (int64_t)last * 2 * LANES);
+            mask = *(const ivec*)(b->shuffles + ((int64_t)last * 2 + 1) * LANES);
         }
-        store(plane + entry[0], keep(permute(load(plane + entry[1]), index), mask));
+        store(plane + entry[0], apply_mask(permute(load(plane + entry[1]), index), mask));
     }
 }
 
 // Tasks: planes.
-static void run_halo(const void* arguments, int32_t task, const Place* place) {
-    (void)place;
-    const Halo* h = arguments;
-    fill_border(h, h->field + task * h->plane);
+static void run_border(const void* arguments, int32_t task, const Context* context) {
+    (void)context;
+    const Border* b = arguments;
+    fill_border(b, b->field + task * b->plane);
 }
 
-ALWAYS vec gathered(const float* in, const int32_t* index, float fill) {
-    ivec at = *(const loose_ivec*)index;
+INLINE vec gather_or_fill(const float* in, const int32_t* index, float fill) {
+    ivec at = *(const unaligned_ivec*)index;
     ivec outside = at < 0;
-    return choose(outside, spread(fill), gather(in, at & ~outside));
+    return blend(outside, broadcast(fill), gather(in, at & ~outside));
 }
 
-// LANES vectors, whose lanes are runs of LANES numbers of the source: loaded as they lie, and transposed.
-ALWAYS void move_square(const float* in, float* out, const int32_t* index, float fill) {
+// A square: LANES vectors whose every lane is LANES consecutive floats of the source. Loaded as rows and transposed.
+INLINE void move_square(const float* in, float* out, const int32_t* index, float fill) {
     vec square[LANES];
-    UNROLL for (int l = 0; l < LANES; l++) square[l] = index[l] < 0 ? spread(fill) : load_loose(in + index[l]);
+    UNROLL for (int l = 0; l < LANES; l++) square[l] = index[l] < 0 ? broadcast(fill) : load_unaligned(in + index[l]);
     transpose(square);
-    UNROLL for (int i = 0; i < LANES; i++) store_loose(out + i * LANES, square[i]);
+    UNROLL for (int i = 0; i < LANES; i++) store_unaligned(out + i * LANES, square[i]);
 }
 
 static void move_plane(const Move* m, const float* in, float* out, const int32_t* index) {
@@ -46,29 +46,29 @@ static void move_plane(const Move* m, const float* in, float* out, const int32_t
             move_square(in, out + v * LANES, index + v * LANES, m->fill);
             v += LANES;
         } else {
-            store_loose(out + v * LANES, gathered(in, index + v * LANES, m->fill));
+            store_unaligned(out + v * LANES, gather_or_fill(in, index + v * LANES, m->fill));
             v++;
         }
     }
     index += (m->vectors - 1) * LANES;
-    vec last = gathered(in, index, m->fill);
+    vec last = gather_or_fill(in, index, m->fill);
     memcpy(out + (m->vectors - 1) * LANES, &last, m->last_lanes * 4);
 }
 
-// Tasks: for each image and part of it, ranges of planes.
-static void run_move(const void* arguments, int32_t task, const Place* place) {
+// Tasks: images x parts x ranges of planes.
+static void run_move(const void* arguments, int32_t task, const Context* context) {
     const Move* m = arguments;
     int32_t ranges = (m->planes + m->planes_per_task - 1) / m->planes_per_task;
     int32_t range = task % ranges, part = task / ranges % m->parts, image = task / ranges / m->parts;
-    const float* in = (m->in_slot < 0 ? m->in : place->slots[m->in_slot]) + image * m->in_image + part * m->in_part;
-    float* out = (m->out_slot < 0 ? m->out : place->slots[m->out_slot]) + image * m->out_image + part * m->out_part;
+    const float* in = (m->in_slot < 0 ? m->in : context->slots[m->in_slot]) + image * m->in_image + part * m->in_part;
+    float* out = (m->out_slot < 0 ? m->out : context->slots[m->out_slot]) + image * m->out_image + part * m->out_part;
     int32_t end = (range + 1) * m->planes_per_task;
     if (end > m->planes) end = m->planes;
     for (int32_t p = range * m->planes_per_task; p < end; p++)
         move_plane(m, in + p * m->in_plane, out + p * m->out_plane, m->index + part * m->index_image);
 }
 
-// The largest or the weighted sum of each window of a plane.
+// The maximum or the scaled sum of each window of a plane.
 static void window_plane(const Window* w, const float* in, float* out) {
     for (int32_t y = 0; y < w->height; y++)
         for (int32_t x = 0; x < w->width; x++) {
@@ -81,26 +81,26 @@ static void window_plane(const Window* w, const float* in, float* out) {
             } else {
                 for (int32_t t = 1; t < w->tap_count; t++) {
                     vec next = load((const float*)(from + w->taps[t]));
-                    v = choose((next > v) | (next != next), next, v);
+                    v = blend((next > v) | (next != next), next, v);
                 }
             }
-            if (w->mask) v = keep(v, *(const ivec*)(w->mask + at));
+            if (w->mask) v = apply_mask(v, *(const ivec*)(w->mask + at));
             store(out + y * w->out_row + x * LANES, v);
         }
 }
 
 // Tasks: planes.
-static void run_window(const void* arguments, int32_t task, const Place* place) {
-    (void)place;
+static void run_window(const void* arguments, int32_t task, const Context* context) {
+    (void)context;
     const Window* w = arguments;
     window_plane(w, w->in + task * w->in_plane, w->out + task * w->out_plane);
 }
 
-// Tasks: groups of images. The mean of each plane; an image's lanes stand side by side.
-static void run_average(const void* arguments, int32_t task, const Place* place) {
-    (void)place;
+// The mean of each plane. Tasks: groups of images; the lanes of an image are adjacent.
+static void run_average(const void* arguments, int32_t task, const Context* context) {
+    (void)context;
     const Average* a = arguments;
-    int32_t lanes = LANES / a->image_lanes;  // of one image
+    int32_t lanes = LANES / a->image_lanes;  // per image
     float* out = a->out + (int64_t)task * a->image_lanes * a->channels;
     for (int32_t c = 0; c < a->channels; c++) {
         const float* from = a->in + task * a->in_image + c * a->in_plane;
@@ -116,25 +116,25 @@ static void run_average(const void* arguments, int32_t task, const Place* place)
 }
 
 // Tasks: planes of all images.
-static void run_combine(const void* arguments, int32_t task, const Place* place) {
-    (void)place;
+static void run_combine(const void* arguments, int32_t task, const Context* context) {
+    (void)context;
     const Combine* c = arguments;
     int32_t channel = task % c->channels, image = task / c->channels;
     const float* in = c->in + image * c->in_image + channel * c->in_plane;
     float* out = c->out + image * c->out_image + channel * c->out_plane;
-    const float* residual = c->finish.residual;
-    if (residual) residual += image * c->finish.residual_image + channel * c->finish.residual_plane;
-    vec scale = spread(c->scale ? c->scale[channel] : 1.0f), shift = spread(c->shift ? c->shift[channel] : 0.0f);
-    const Clamp clamp = clamp_of(&c->finish);
+    const float* residual = c->epilogue.residual;
+    if (residual) residual += image * c->epilogue.residual_image + channel * c->epilogue.residual_plane;
+    vec scale = broadcast(c->scale ? c->scale[channel] : 1.0f), shift = broadcast(c->shift ? c->shift[channel] : 0.0f);
+    const Clamp clamp = clamp_of(&c->epilogue);
     for (int32_t y = 0; y < c->height; y++)
         for (int32_t x = 0; x < c->width; x++) {
-            const int32_t* mask = c->finish.mask ? c->finish.mask + ((int64_t)y * c->width + x) * LANES : 0;
+            const int32_t* mask = c->epilogue.mask ? c->epilogue.mask + ((int64_t)y * c->width + x) * LANES : 0;
             vec v = load(in + y * c->in_row + x * LANES) * scale + shift;
-            const float* more = residual ? residual + y * c->finish.residual_row + x * LANES : 0;
-            store(out + y * c->out_row + x * LANES, clamped(v, more, clamp, mask));
+            const float* addend = residual ? residual + y * c->epilogue.residual_row + x * LANES : 0;
+            store(out + y * c->out_row + x * LANES, add_clamp_mask(v, addend, clamp, mask));
         }
-    if (c->finish.function)
-        activate_tile(out, c->out_row, c->height, c->width, c->finish.function, c->finish.mask, c->width * LANES);
+    if (c->epilogue.function)
+        activate_tile(out, c->out_row, c->height, c->width, c->epilogue.function, c->epilogue.mask, c->width * LANES);
 }
 
 #endif

@@ -10,20 +10,20 @@
 #include <time.h>
 
 #ifndef BLOCK
-#define BLOCK (2 << 20)  // bytes, a huge page; less under a sanitizer, so that it sees where a block ends
+#define BLOCK (2 << 20)  // bytes of a huge page; smaller under a sanitizer, so that it detects overruns
 #endif
-#define SPINS 4000  // some microseconds; a caller in a loop finds the threads awake, an idle process costs nothing
+#define SPINS 4000  // a few microseconds: threads stay awake for a caller in a loop, and sleep in an idle process
 
 typedef struct {
     Pool* pool;
     float* scratch;
     pthread_t thread;
-    _Alignas(64) _Atomic int32_t next;  // of the tasks that are this worker's: the one to take
+    _Alignas(64) _Atomic int32_t next;  // the next task in this worker's range
 } Worker;
 
 struct Pool {
     int32_t threads, stopping;
-    Worker* workers;  // the caller is the first
+    Worker* workers;  // the first is the calling thread
     const Kernels* kernels;
     const Step* steps;
     int32_t count;
@@ -31,9 +31,9 @@ struct Pool {
     pthread_mutex_t lock;
     pthread_cond_t wake;
     int32_t sleeping;
-    _Alignas(64) _Atomic uint32_t generation;  // of plans
-    _Alignas(64) _Atomic int32_t arrived;      // at the end of the step
-    _Alignas(64) _Atomic uint32_t step;        // steps ended since the pool began
+    _Alignas(64) _Atomic uint32_t generation;  // plans started
+    _Alignas(64) _Atomic int32_t arrived;      // threads that have finished the current step
+    _Alignas(64) _Atomic uint32_t step;        // steps finished since the pool started
 };
 
 void* st3_allocate(int64_t bytes) {
@@ -41,7 +41,7 @@ void* st3_allocate(int64_t bytes) {
     void* block = aligned_alloc(BLOCK, bytes);
     if (!block) return 0;
 #if defined(__linux__)
-    madvise(block, bytes, MADV_HUGEPAGE);  // planes lie far apart: with small pages, looking up addresses costs more
+    madvise(block, bytes, MADV_HUGEPAGE);  // planes lie far apart: small pages would cause TLB misses
 #endif
     memset(block, 0, bytes);
     return block;
@@ -57,42 +57,42 @@ static inline void relax(void) {
 #endif
 }
 
-// Every thread has a range of tasks; who is done takes from the others' ranges. Steps number their tasks by place where
-// they can: a thread then reads what it wrote itself a step before, not what lies in another processor's cache.
-static void take_tasks(Pool* pool, int32_t self, const Step* step, Run run, const Place* place) {
+// Every thread has a range of tasks; a thread that runs out takes tasks from the others' ranges. Where possible, steps
+// number their tasks by tile: a thread then reads what it wrote itself, not what is in another core's cache.
+static void take_tasks(Pool* pool, int32_t self, const Step* step, Run run, const Context* context) {
     int32_t threads = pool->threads;
     for (int32_t i = 0; i < threads; i++) {
         int32_t owner = (self + i) % threads;
         int32_t first = (int64_t)step->tasks * owner / threads, end = (int64_t)step->tasks * (owner + 1) / threads;
-        int32_t some = (end - first) / 8, t;  // at once: small tasks cost less than to take them
-        if (some < 1) some = 1;
-        while ((t = first + atomic_fetch_add_explicit(&pool->workers[owner].next, some, memory_order_relaxed)) < end)
-            for (int32_t stop = t + some < end ? t + some : end; t < stop; t++) run(step->arguments, t, place);
+        int32_t chunk = (end - first) / 8, t;  // several tasks per atomic operation
+        if (chunk < 1) chunk = 1;
+        while ((t = first + atomic_fetch_add_explicit(&pool->workers[owner].next, chunk, memory_order_relaxed)) < end)
+            for (int32_t stop = t + chunk < end ? t + chunk : end; t < stop; t++) run(step->arguments, t, context);
     }
 }
 
 static void work(Pool* pool, int32_t self) {
-    // Taken over now: when the last step ends, the caller may begin the next plan before this thread has looked again.
+    // Copied first: when the last step ends, the caller may start the next plan before this thread reads the pool again.
     const Step* steps = pool->steps;
     const Kernels* kernels = pool->kernels;
     const int32_t count = pool->count;
-    Place place = {pool->slots, pool->workers[self].scratch};
+    Context context = {pool->slots, pool->workers[self].scratch};
     for (int32_t s = 0; s < count; s++) {
         const Step* step = steps + s;
         Run run = kernels->run[step->kind];
         if (pool->threads == 1) {
-            for (int32_t t = 0; t < step->tasks; t++) run(step->arguments, t, &place);
+            for (int32_t t = 0; t < step->tasks; t++) run(step->arguments, t, &context);
             continue;
         }
         uint32_t now = atomic_load_explicit(&pool->step, memory_order_acquire);
-        take_tasks(pool, self, step, run, &place);
+        take_tasks(pool, self, step, run, &context);
         if (atomic_fetch_add_explicit(&pool->arrived, 1, memory_order_acq_rel) == pool->threads - 1) {
             atomic_store_explicit(&pool->arrived, 0, memory_order_relaxed);
             for (int32_t i = 0; i < pool->threads; i++)
                 atomic_store_explicit(&pool->workers[i].next, 0, memory_order_relaxed);
             atomic_store_explicit(&pool->step, now + 1, memory_order_release);
         } else {
-            // More threads than free processors: after a while, let the others run.
+            // With more threads than free cores, let the others run after a while.
             for (int spins = 0; atomic_load_explicit(&pool->step, memory_order_acquire) == now; spins++)
                 if (spins < SPINS) relax();
                 else sched_yield();
@@ -105,7 +105,8 @@ static void* worker_main(void* argument) {
     Pool* pool = worker->pool;
     uint32_t seen = 0;
     for (;;) {
-        for (int spins = 0; spins < SPINS && atomic_load_explicit(&pool->generation, memory_order_acquire) == seen; spins++)
+        for (int spins = 0; spins < SPINS && atomic_load_explicit(&pool->generation, memory_order_acquire) == seen;
+             spins++)
             relax();
         if (atomic_load_explicit(&pool->generation, memory_order_acquire) == seen) {
             pthread_mutex_lock(&pool->lock);

@@ -1,4 +1,4 @@
-// Threads that take tasks together, step by step, and sleep between plans.
+// A thread pool that runs the steps of a plan one after another and sleeps between plans.
 #ifndef ST3_POOL_H
 #define ST3_POOL_H
 
@@ -6,13 +6,13 @@
 
 typedef struct Pool Pool;
 
-PUBLIC void* st3_allocate(int64_t bytes);  // zeros, aligned to and backed by huge pages where possible; or NULL
+PUBLIC void* st3_allocate(int64_t bytes);  // zeroed, in huge pages where possible; or NULL
 PUBLIC void st3_release(void* block);
 
-PUBLIC Pool* st3_pool_new(int32_t threads, int64_t scratch_floats);  // NULL: no memory or no thread
+PUBLIC Pool* st3_pool_new(int32_t threads, int64_t scratch_floats);  // NULL: out of memory or threads
 PUBLIC void st3_pool_free(Pool* pool);
 PUBLIC void st3_pool_run(Pool* pool, const Kernels* kernels, const Step* steps, int32_t count, float* const* slots);
-// The shortest of `repeats` runs, in nanoseconds.
+// Returns the shortest of `repeats` runs, in nanoseconds.
 PUBLIC double st3_pool_time(Pool* pool, const Kernels* kernels, const Step* steps, int32_t count, float* const* slots,
                             int32_t repeats);
 

@@ -1,11 +1,11 @@
-// A matrix times few vectors. Lanes are outputs: a slice of LANES outputs of like length is a list of
-// (LANES weights, LANES positions), so that the sums never cross lanes. A dense matrix has no positions.
+// A matrix times a few vectors. Lanes are outputs, so that sums never cross lanes: a slice of LANES outputs with similar
+// numbers of weights is a list of (LANES weights, LANES input positions). A dense matrix has no positions.
 #ifndef ST3_ROWS_H
 #define ST3_ROWS_H
 
-#include "finish.h"
+#include "epilogue.h"
 
-ALWAYS vec sparse_sum(const float* weight, const int32_t* index, int64_t count, const float* in) {
+INLINE vec sparse_sum(const float* weight, const int32_t* index, int64_t count, const float* in) {
     vec a = {0}, b = {0}, c = {0}, d = {0};
     int64_t i = 0;
     for (; i + 3 < count; i += 4, weight += 4 * LANES, index += 4 * LANES) {
@@ -18,7 +18,7 @@ ALWAYS vec sparse_sum(const float* weight, const int32_t* index, int64_t count, 
     return (a + b) + (c + d);
 }
 
-ALWAYS vec dense_sum(const float* weight, int64_t count, const float* in) {
+INLINE vec dense_sum(const float* weight, int64_t count, const float* in) {
     vec a = {0}, b = {0}, c = {0}, d = {0};
     int64_t i = 0;
     for (; i + 3 < count; i += 4, weight += 4 * LANES) {
@@ -26,12 +26,12 @@ ALWAYS vec dense_sum(const float* weight, int64_t count, const float* in) {
         __builtin_prefetch(weight + 33 * LANES);
         __builtin_prefetch(weight + 34 * LANES);
         __builtin_prefetch(weight + 35 * LANES);
-        a += load(weight) * spread(in[i]);
-        b += load(weight + LANES) * spread(in[i + 1]);
-        c += load(weight + 2 * LANES) * spread(in[i + 2]);
-        d += load(weight + 3 * LANES) * spread(in[i + 3]);
+        a += load(weight) * broadcast(in[i]);
+        b += load(weight + LANES) * broadcast(in[i + 1]);
+        c += load(weight + 2 * LANES) * broadcast(in[i + 2]);
+        d += load(weight + 3 * LANES) * broadcast(in[i + 3]);
     }
-    for (; i < count; i++, weight += LANES) a += load(weight) * spread(in[i]);
+    for (; i < count; i++, weight += LANES) a += load(weight) * broadcast(in[i]);
     return (a + b) + (c + d);
 }
 
@@ -44,17 +44,17 @@ static void rows_slice(const Rows* r, int32_t slice, const float* in, float* out
     if (residual)
         for (int l = 0; l < LANES; l++)
             if (order[l] >= 0) total[l] += residual[order[l]];
-    total = smaller(spread(r->high), larger(spread(r->low), total));
+    total = vec_min(broadcast(r->high), vec_max(broadcast(r->low), total));
     if (r->function) total = activate(total, r->function);
     for (int l = 0; l < LANES; l++)
         if (order[l] >= 0) out[order[l]] = total[l];
 }
 
-// Tasks: ranges of slices, each for all vectors.
-static void run_rows(const void* arguments, int32_t task, const Place* place) {
+// Tasks: ranges of slices, for all vectors.
+static void run_rows(const void* arguments, int32_t task, const Context* context) {
     const Rows* r = arguments;
-    const float* in = r->in_slot < 0 ? r->in : place->slots[r->in_slot];
-    float* out = r->out_slot < 0 ? r->out : place->slots[r->out_slot];
+    const float* in = r->in_slot < 0 ? r->in : context->slots[r->in_slot];
+    float* out = r->out_slot < 0 ? r->out : context->slots[r->out_slot];
     int32_t end = (task + 1) * r->slices_per_task;
     if (end > r->slices) end = r->slices;
     for (int32_t slice = task * r->slices_per_task; slice < end; slice++)

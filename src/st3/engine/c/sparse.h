@@ -1,67 +1,67 @@
-// The sparse convolution: for every output, a list of (weight, where its input lies).
+// The sparse convolution: for every output, a list of (weight, offset of its input).
 //
-// A tile of vectors is summed in registers. Each non-zero costs one broadcast and one aligned load with multiply-add per
-// vector. Small tiles take several outputs at a time, since sums must not wait for one another; their lists are
-// interleaved in a "bundle" and padded to one length. Lists are cut into blocks of input channels, so that what a
-// block reads stays in the first cache; between blocks the sums wait in `partial`.
+// The sums of a tile of vectors stay in registers. Each non-zero weight costs one broadcast, and one aligned load and
+// multiply-add per vector. Small tiles compute several outputs at a time to hide the latency of the multiply-adds; the
+// lists of these outputs are interleaved in a "bundle" and padded to the same length. Lists are cut into blocks of input
+// channels, so that the inputs of a block stay in the L1 cache; between blocks the sums are kept in `partial`.
 #ifndef ST3_SPARSE_H
 #define ST3_SPARSE_H
 
-#include "finish.h"
+#include "epilogue.h"
 #include "variants.h"
 
-#define AHEAD 2048  // bytes of a list, on their way from the third cache or memory
-// One register for an address: left alone, the compiler keeps its parts in several and runs out of them.
-#define IN_REGISTER(pointer) __asm__("" : "+r"(pointer))
-#define AT_A_TIME(vectors) \
+#define PREFETCH_BYTES 2048  // distance at which lists are prefetched from the L3 cache or memory
+// Keeps an address in one register: otherwise the compiler keeps its parts in several and runs out of them.
+#define PIN_POINTER(pointer) __asm__("" : "+r"(pointer))
+#define SPARSE_OUTPUTS(vectors) \
     ((vectors) * 2 > ACCUMULATORS ? 1 : (vectors) * 4 > ACCUMULATORS ? 2 : (vectors) * 8 > ACCUMULATORS ? 4 : 8)
 
 typedef void (*SparseKernel)(const Sparse*, const Block*, const Tile*, const float*, float*, const float*, float*);
 
-// Where the input of the k-th weight lies: two places are loaded at once, since loads are what limits the kernel.
-ALWAYS uint64_t place_of(const uint32_t* places, const int k, const int outputs) {
+// The offset of the k-th weight's input. Two offsets are loaded at once, since loads limit the kernel.
+INLINE uint64_t offset_of(const uint32_t* offsets, const int k, const int outputs) {
 #if defined(__BYTE_ORDER__) && __BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__
     if (outputs > 1) {
         uint64_t pair;
-        memcpy(&pair, places + (k & ~1), 8);
+        memcpy(&pair, offsets + (k & ~1), 8);
         return k & 1 ? pair >> 32 : (uint32_t)pair;
     }
 #endif
-    return places[k];
+    return offsets[k];
 }
 
-// The k-th weight in all lanes. Loads are what limits the kernel: where one can serve several weights, `some` holds them.
-ALWAYS vec weight_of(const float* weights, const int k, const int outputs, vec* some) {
+// The k-th weight in all lanes. Where one load can serve several weights, `loaded` holds them.
+INLINE vec weight_of(const float* weights, const int k, const int outputs, vec* loaded) {
 #if defined(__AVX2__)
     if (outputs > 1) {
         if (k % 4 == 0) {
-            *some = repeat(weights + k, outputs);
-            HELD(*some);
+            *loaded = repeat(weights + k, outputs);
+            PIN_VECTOR(*loaded);
         }
-        return pick(*some, k % 4);
+        return pick(*loaded, k % 4);
     }
 #endif
-    (void)some;
-    return spread(weights[k]);
+    (void)loaded;
+    return broadcast(weights[k]);
 }
 
-ALWAYS void sparse_tile(const Sparse* s, const Block* block, const Tile* tile, const float* in, float* out,
+INLINE void sparse_tile(const Sparse* s, const Block* block, const Tile* tile, const float* in, float* out,
                         const float* residual, float* partial, const int rows, const int columns, const int step,
                         const int outputs) {
     const int64_t in_row = s->in_row * 4, in_column = (step ? step * LANES : s->in_column) * 4;
     const int vectors = rows * columns;
     const Item* item = s->items + block->items;
-    const char* start = (const char*)in + s->lowest;
-    IN_REGISTER(start);
+    const char* start = (const char*)in + s->lowest_offset;
+    PIN_POINTER(start);
     const int32_t* output = s->outputs + block->bundle * outputs;
     const int32_t* length = s->lengths + block->bundle;
-    const int32_t* mask = s->finish.mask ? s->finish.mask + tile->mask : 0;
-    const Clamp clamp = clamp_of(&s->finish);
+    const int32_t* mask = s->epilogue.mask ? s->epilogue.mask + tile->mask : 0;
+    const Clamp clamp = clamp_of(&s->epilogue);
     for (int i = 0; i < block->bundles; i++, output += outputs) {
         vec sums[ACCUMULATORS];
         if (block->first) {
             UNROLL for (int k = 0; k < outputs; k++) {
-                vec bias = spread(s->bias[output[k] < 0 ? 0 : output[k]]);
+                vec bias = broadcast(s->bias[output[k] < 0 ? 0 : output[k]]);
                 UNROLL for (int v = 0; v < vectors; v++) sums[k * vectors + v] = bias;
             }
         } else {
@@ -70,41 +70,44 @@ ALWAYS void sparse_tile(const Sparse* s, const Block* block, const Tile* tile, c
                 UNROLL for (int v = 0; v < vectors; v++) sums[k * vectors + v] = load(from + v * LANES);
             }
         }
-        if (block->last && i + 1 < block->bundles) {  // what the next bundle will write and add
+        if (block->last && i + 1 < block->bundles) {  // prefetch what the next bundle writes and adds
             UNROLL for (int k = 0; k < outputs; k++) {
                 int64_t o = output[outputs + k] < 0 ? 0 : output[outputs + k];
                 UNROLL for (int r = 0; r < rows; r++) UNROLL for (int c = 0; c < columns; c++) {
                     __builtin_prefetch(out + o * s->out_plane + r * s->out_row + c * LANES, 1);
                     if (residual)
-                        __builtin_prefetch(residual + o * s->finish.residual_plane + r * s->finish.residual_row + c * LANES);
+                        __builtin_prefetch(residual + o * s->epilogue.residual_plane + r * s->epilogue.residual_row +
+                                           c * LANES);
                 }
             }
         }
         const Item* end = item + (int64_t)length[i] * outputs;
-        for (const char* line = (const char*)item; line < (const char*)end; line += 64) __builtin_prefetch(line + AHEAD);
+        for (const char* line = (const char*)item; line < (const char*)end; line += 64)
+            __builtin_prefetch(line + PREFETCH_BYTES);
         for (; item < end; item += outputs) {
             const float* weights = (const float*)item + outputs;
-            vec some = {0};
+            vec loaded = {0};
             UNROLL for (int k = 0; k < outputs; k++) {
-                vec weight = weight_of(weights, k, outputs, &some);
-                const char* from = start + place_of((const uint32_t*)item, k, outputs);
-                IN_REGISTER(from);
+                vec weight = weight_of(weights, k, outputs, &loaded);
+                const char* from = start + offset_of((const uint32_t*)item, k, outputs);
+                PIN_POINTER(from);
                 UNROLL for (int r = 0; r < rows; r++) UNROLL for (int c = 0; c < columns; c++)
-                    sums[k * vectors + r * columns + c] += weight * load((const float*)(from + r * in_row + c * in_column));
+                    sums[k * vectors + r * columns + c] +=
+                        weight * load((const float*)(from + r * in_row + c * in_column));
             }
         }
         if (block->last) {
             UNROLL for (int k = 0; k < outputs; k++) {
                 if (output[k] < 0) continue;
                 float* to = out + output[k] * s->out_plane;
-                const float* more = residual ? residual + output[k] * s->finish.residual_plane : 0;
-                finish_tile(sums + k * vectors, to, s->out_row, more, s->finish.residual_row, clamp, mask, s->mask_row, rows,
-                            columns);
+                const float* addend = residual ? residual + output[k] * s->epilogue.residual_plane : 0;
+                store_tile(sums + k * vectors, to, s->out_row, addend, s->epilogue.residual_row, clamp, mask, s->mask_row,
+                           rows, columns);
             }
-            if (s->finish.function)
+            if (s->epilogue.function)
                 for (int k = 0; k < outputs; k++)
                     if (output[k] >= 0)
-                        activate_tile(out + output[k] * s->out_plane, s->out_row, rows, columns, s->finish.function,
+                        activate_tile(out + output[k] * s->out_plane, s->out_row, rows, columns, s->epilogue.function,
                                       mask, s->mask_row);
         } else {
             UNROLL for (int k = 0; k < outputs; k++) {
@@ -119,7 +122,7 @@ ALWAYS void sparse_tile(const Sparse* s, const Block* block, const Tile* tile, c
 #define SPARSE_KERNEL(R, C, S)                                                                                     \
     static void sparse_##R##_##C##_##S(const Sparse* s, const Block* block, const Tile* tile, const float* in,     \
                                        float* out, const float* residual, float* partial) {                        \
-        sparse_tile(s, block, tile, in, out, residual, partial, R, C, S, AT_A_TIME((R) * (C)));                    \
+        sparse_tile(s, block, tile, in, out, residual, partial, R, C, S, SPARSE_OUTPUTS((R) * (C)));               \
     }
 #define SPARSE_NAME(R, C, S) sparse_##R##_##C##_##S,
 
@@ -135,41 +138,41 @@ static const SparseKernel sparse_kernels[] = {
 #endif
 };
 
-// Which part of a convolution a task is. By place: the groups of outputs of each tile, so that neighbouring tasks share
-// their inputs; else the tiles of each group of outputs, which share their weights.
+// The part of a convolution that a task computes. Tile-major: all groups of outputs of a tile come first, so that
+// neighbouring tasks share inputs. Otherwise all tiles of a group come first, which share weights.
 typedef struct {
     int32_t group, image, tile;
 } Part;
 
-ALWAYS Part part_of(int32_t task, int32_t groups, int32_t images, int32_t tiles, int32_t by_place) {
-    if (by_place) return (Part){task % groups, task / groups / tiles, task / groups % tiles};
+INLINE Part part_of(int32_t task, int32_t groups, int32_t images, int32_t tiles, int32_t tile_major) {
+    if (tile_major) return (Part){task % groups, task / groups / tiles, task / groups % tiles};
     return (Part){task / tiles / images, task / tiles % images, task % tiles};
 }
 
 // One group of outputs on one tile of one image.
-ALWAYS void sparse_group(const Sparse* s, int32_t group, int32_t image, const Tile* tile, float* scratch) {
+INLINE void sparse_group(const Sparse* s, int32_t group, int32_t image, const Tile* tile, float* scratch) {
     const float* in = s->in + image * s->in_image + tile->in;
     float* out = s->out + image * s->out_image + tile->out;
-    const float* residual = s->finish.residual;
-    if (residual) residual += image * s->finish.residual_image + tile->residual;
+    const float* residual = s->epilogue.residual;
+    if (residual) residual += image * s->epilogue.residual_image + tile->residual;
     for (int32_t b = s->groups[group]; b < s->groups[group + 1]; b++)
         sparse_kernels[tile->kernel](s, s->blocks + b, tile, in, out, residual, scratch);
 }
 
-// Tasks: parts.
-static void run_sparse(const void* arguments, int32_t task, const Place* place) {
+// Tasks: one Part each.
+static void run_sparse(const void* arguments, int32_t task, const Context* context) {
     const Sparse* s = arguments;
-    Part part = part_of(task, s->group_count, s->images, s->tile_count, s->by_place);
-    sparse_group(s, part.group, part.image, s->tiles + part.tile, place->scratch);
+    Part part = part_of(task, s->group_count, s->images, s->tile_count, s->tile_major);
+    sparse_group(s, part.group, part.image, s->tiles + part.tile, context->scratch);
 }
 
-// Tasks: for each image, its tiles.
-static void run_tilewise(const void* arguments, int32_t task, const Place* place) {
+// Tasks: images x tiles.
+static void run_tilewise(const void* arguments, int32_t task, const Context* context) {
     const Sparse* parts[] = {((const Tilewise*)arguments)->first, ((const Tilewise*)arguments)->second};
     for (int p = 0; p < 2; p++) {
         const Sparse* s = parts[p];
         for (int32_t group = 0; group < s->group_count; group++)
-            sparse_group(s, group, task / s->tile_count, s->tiles + task % s->tile_count, place->scratch);
+            sparse_group(s, group, task / s->tile_count, s->tiles + task % s->tile_count, context->scratch);
     }
 }
 

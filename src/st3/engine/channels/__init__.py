@@ -1,13 +1,13 @@
-"""Dead channels removed: those that are constant, and those that nobody reads.
+"""Remove dead channels: channels that are constant, and channels that no step reads.
 
-A filter of zeros makes a channel that is the same number everywhere; that number can go into the biases of the layers
-that read it. A channel whose readers have nothing but zeros for it need not be computed. Channels that belong together
-(through additions, pooling, depthwise convolutions) are removed together or not at all.
+A filter of zeros makes a constant channel, which the biases of its readers can absorb. A channel for which all readers
+have zero weights need not be computed. Channels that are tied (through additions, pooling, depthwise convolutions) are
+removed together or not at all.
 
-    axes        which axis of a value its channels lie on
-    constants   forward: which channels are constant, and what they are
-    ties        which channels must stay or go together, and which are needed
-    removal     weights, biases and shapes without the others
+    axes        the channel axis of every value
+    constants   which channels are constant, and their values
+    ties        which channels are tied, and which are needed
+    removal     weights, biases and shapes without the dead channels
 """
 
 from .removal import drop_dead_channels

@@ -1,4 +1,4 @@
-"""Which axis of a value its channels lie on: axis 1 of pictures, the last one of what a linear layer makes."""
+"""The channel axis of every value: axis 1 of images, the last axis of a linear layer's output."""
 
 import math
 
@@ -21,23 +21,23 @@ from ..program import (
 
 __all__ = ["POOLS", "Axes", "channel_axes", "flattening", "is_depthwise", "mixes_channels"]
 
-Axes = dict[str, int | None]  # None: no axis of the value can be taken apart
+Axes = dict[str, int | None]  # None: the value has no channel axis
 POOLS = (MaxPool, AveragePool, GlobalAverage, AdaptiveAverage)
 
 
 def channel_axes(program: Program) -> Axes:
-    """Return the axis of every value."""
-    axes: Axes = {name: _usual(program.shapes[name]) for name in program.inputs}
+    """Return the channel axis of every value."""
+    axes: Axes = {name: _default_axis(program.shapes[name]) for name in program.inputs}
     for step in program:
-        axes[step.target] = _made(step, program, axes)
+        axes[step.target] = _target_axis(step, program, axes)
     return axes
 
 
-def _usual(shape: Shape) -> int | None:
+def _default_axis(shape: Shape) -> int | None:
     return 1 if len(shape) in (2, 4) else None
 
 
-def _made(step: Step, program: Program, axes: Axes) -> int | None:
+def _target_axis(step: Step, program: Program, axes: Axes) -> int | None:
     shape, of_sources = program.shapes[step.target], {axes[source] for source in step.sources}
     match step:
         case Conv():
@@ -52,12 +52,12 @@ def _made(step: Step, program: Program, axes: Axes) -> int | None:
             return 1 if of_sources == {1} else None
         case Reshape():
             found = flattening(program.shapes[step.sources[0]], shape, axes[step.sources[0]])
-            return found[1] if found else _usual(shape)
-    return _usual(shape)
+            return found[1] if found else _default_axis(shape)
+    return _default_axis(shape)
 
 
 def flattening(before: Shape, after: Shape, axis: int | None) -> tuple[int, int] | None:
-    """Return (entries of the new axis per channel, the new axis) if a reshape leaves channels apart.
+    """Return (elements of the new axis per channel, the new axis) if a reshape keeps channels apart.
 
     >>> flattening((2, 8, 3, 3), (2, 72), 1)
     (9, 1)
@@ -75,7 +75,7 @@ def flattening(before: Shape, after: Shape, axis: int | None) -> tuple[int, int]
 
 
 def is_depthwise(step: Step) -> bool:
-    """Return whether every channel is convolved by itself."""
+    """Return whether the step is a depthwise convolution."""
     return (
         isinstance(step, Conv)
         and step.groups > 1
@@ -85,7 +85,7 @@ def is_depthwise(step: Step) -> bool:
 
 
 def mixes_channels(step: Conv | Linear, program: Program, axes: Axes) -> bool:
-    """Return whether the second axis of the weight is the source's channels."""
+    """Return whether the second axis of the weight is the source's channel axis."""
     source = step.sources[0]
     if isinstance(step, Conv):
         return step.groups == 1 and axes[source] == 1

@@ -1,4 +1,4 @@
-"""Weights, biases and shapes without the channels that are dead."""
+"""Remove dead channels from weights, biases and shapes."""
 
 from dataclasses import replace
 
@@ -13,17 +13,15 @@ __all__ = ["drop_dead_channels"]
 
 
 def drop_dead_channels(program: Program) -> Program:
-    """Return a program with the same results and without dead channels; every value keeps at least one."""
-    while True:  # a removed filter may be the last one that read a channel
+    """Return an equivalent program without dead channels; every value keeps at least one channel."""
+    while True:  # a removed filter may have been the last reader of a channel
         axes = channel_axes(program)
         constants = constant_channels(program, axes)
         keep = kept_channels(program, axes, constants)
         if all(mask.all() for mask in keep.values()):
             return program
         steps = tuple(
-            step
-            if axes[step.target] is None
-            else _smaller(step, constants, keep, _mixes(step, program, axes))
+            step if axes[step.target] is None else _shrink(step, constants, keep, _mixes(step, program, axes))
             for step in program
         )
         shapes = {name: _shape(shape, axes[name], keep[name]) for name, shape in program.shapes.items()}
@@ -38,7 +36,7 @@ def _shape(shape: Shape, axis: int | None, keep: Mask) -> Shape:
     return shape if axis is None else (*shape[:axis], int(keep.sum()), *shape[axis + 1 :])
 
 
-def _smaller(step: Step, constants: Constants, keep: dict[str, Mask], mixes: bool) -> Step:
+def _shrink(step: Step, constants: Constants, keep: dict[str, Mask], mixes: bool) -> Step:
     kept = keep[step.target]
     if isinstance(step, Affine):
         return replace(step, scale=step.scale[kept], shift=step.shift[kept])
@@ -47,7 +45,7 @@ def _smaller(step: Step, constants: Constants, keep: dict[str, Mask], mixes: boo
     weight, bias = step.weight, step.bias
     if mixes:
         inputs = keep[step.sources[0]]
-        bias = _bias(step, inputs, constants)
+        bias = _absorb_constants(step, inputs, constants)
         weight = weight[:, inputs]
     weight = np.ascontiguousarray(weight[kept])
     bias = None if bias is None else np.ascontiguousarray(bias[kept])
@@ -57,8 +55,8 @@ def _smaller(step: Step, constants: Constants, keep: dict[str, Mask], mixes: boo
     return replace(step, weight=weight, bias=bias)
 
 
-def _bias(step: Conv | Linear, inputs: Mask, constants: Constants) -> Floats | None:
-    """Return the bias with what the removed channels, which are constant or unread, have added so far."""
+def _absorb_constants(step: Conv | Linear, inputs: Mask, constants: Constants) -> Floats | None:
+    """Return the bias plus the contribution of the removed channels, which are constant or unread."""
     numbers = constants[step.sources[0]]
     gone = np.where(inputs | np.isnan(numbers), 0.0, numbers)
     if not gone.any():

@@ -1,34 +1,34 @@
-"""Fields combined number by number, as one operation."""
+"""Elementwise arithmetic on fields, as one operation."""
 
 from ctypes import Structure
 
 from .. import plan
-from ..planned import Binding, Operation
+from ..operation import Binding, Operation
 from ..program import Activation, Floats, Step
 from ..structures import clamp
-from ..values import Laid
+from ..values import FieldArray
 
 __all__ = ["combine"]
 
 
 def combine(
     step: Step,
-    source: Laid,
-    target: Laid,
+    source: FieldArray,
+    target: FieldArray,
     *,
-    residual: Laid | None = None,
+    residual: FieldArray | None = None,
     activation: Activation | None = None,
     scale: Floats | None = None,
     shift: Floats | None = None,
     first_channel: int = 0,
 ) -> Operation:
-    """Return activation(source * scale + shift + residual) into the target's channels from `first_channel`."""
+    """Return the operation target[first_channel:] = activation(source * scale + shift + residual), over channels."""
     begin, end = source.field, target.field
     rest = residual.field if residual else None
     low, high, function = clamp(activation)
 
     def make(binding: Binding) -> tuple[Structure, int]:
-        finish = plan.Finish(
+        epilogue = plan.Epilogue(
             residual=binding.address(residual.buffer) + 4 * rest.origin if residual and rest else None,
             residual_image=rest.image if rest else 0,
             residual_plane=rest.plane if rest else 0,
@@ -43,7 +43,7 @@ def combine(
             out=binding.address(target.buffer) + 4 * (end.origin + first_channel * end.plane),
             scale=binding.keep(scale) if scale is not None else None,
             shift=binding.keep(shift) if shift is not None else None,
-            finish=finish,
+            epilogue=epilogue,
             in_image=begin.image,
             in_plane=begin.plane,
             in_row=begin.pitch,

@@ -1,21 +1,21 @@
-"""The rule for convolutions: in a chain, tile by tile after another one, or alone."""
+"""The rule for convolutions: in a chain, tilewise with the one before, or alone."""
 
 from dataclasses import replace
 
 from ..convolution import Convolution
-from ..planned import Operation
+from ..operation import Operation
 from ..planner import Planner
 from ..program import Conv
-from ..tilewise import FRONT, Tilewise
-from .chains import emit_chain, waits
+from ..tilewise import LARGE_VALUE_BYTES, Tilewise
+from .chains import can_chain, emit_chain
 from .dispatch import lower
-from .operands import convolution_of, reads_of
+from .operands import buffers_read, make_convolution
 
 
 @lower.register
 def _(step: Conv, planner: Planner) -> None:
     planner.values[step.target].not_negative = bool(step.activation and step.activation.is_never_negative)
-    if waits(step, planner):
+    if can_chain(step, planner):
         planner.pending[step.target] = step
     elif step.sources[0] in planner.pending:
         emit_chain(step, planner)
@@ -24,13 +24,18 @@ def _(step: Conv, planner: Planner) -> None:
 
 
 def emit_convolution(step: Conv, planner: Planner) -> None:
-    """Emit a convolution, joined with the one before it where that is better."""
-    convolution = convolution_of(step, planner)
+    """Emit a convolution, as one operation with the convolution before it if `can_join`."""
+    convolution = make_convolution(step, planner)
     operation = Operation(
-        step.name, "sparse", reads_of(convolution), [convolution.target.buffer], tune=convolution, step=step
+        step.name,
+        "sparse",
+        buffers_read(convolution),
+        [convolution.target.buffer],
+        tune=convolution,
+        step=step,
     )
     before = planner.operations[-1] if planner.operations else None
-    if before and follows(before.tune, convolution):
+    if before and can_join(before.tune, convolution):
         planner.operations.pop()
         operation = replace(
             operation,
@@ -40,16 +45,16 @@ def emit_convolution(step: Conv, planner: Planner) -> None:
             before=before.step,
         )
     planner.emit(operation)
-    planner.finish_field(convolution.target, step.name)
+    planner.fill_border(convolution.target, step.name)
 
 
-def follows(before: object, convolution: Convolution) -> bool:
-    """Whether a 1×1 convolution reads what the one before it has just written, and that is too large for the cache."""
+def can_join(before: object, convolution: Convolution) -> bool:
+    """Whether two sparse 1×1 convolutions follow each other and the value between them is too large for the cache."""
     if not isinstance(before, Convolution) or before.target is not convolution.source:
         return False
-    if any(buffer is convolution.target.buffer for buffer in reads_of(before)):
-        return False  # written over what the first one still reads
+    if any(buffer is convolution.target.buffer for buffer in buffers_read(before)):
+        return False  # the second one overwrites what the first one reads
     pointwise = all(part.weight.shape[2:] == (1, 1) and part.step == (1, 1) for part in (before, convolution))
     sparse = all(len(part.nonzeros.weight) < 0.5 * part.weight.size for part in (before, convolution))
     one = before.groups == convolution.groups == 1
-    return pointwise and sparse and one and 4 * before.target.field.image > FRONT
+    return pointwise and sparse and one and 4 * before.target.field.image > LARGE_VALUE_BYTES

@@ -1,22 +1,22 @@
-"""From the kind of a step to its rule; a step without one is left to torch."""
+"""`lower`, which dispatches on the kind of a step; steps without a rule run in torch."""
 
 from functools import singledispatch
 
 from .. import reference
-from ..planned import Operation
+from ..operation import Operation
 from ..planner import Planner
 from ..program import Step
 
-__all__ = ["in_torch", "lower"]
+__all__ = ["lower", "lower_to_torch"]
 
 
 @singledispatch
 def lower(step: Step, planner: Planner) -> None:
-    """Emit the operations of a step: by default, one call of torch."""
-    in_torch(step, planner)
+    """Emit the operations of a step; by default one call of torch."""
+    lower_to_torch(step, planner)
 
 
-def in_torch(step: Step, planner: Planner) -> None:
+def lower_to_torch(step: Step, planner: Planner) -> None:
     sources = [(planner.plain(name), planner.program.shapes[name]) for name in step.sources]
     shape = planner.program.shapes[step.target]
     buffer = planner.new_plain(step.target)

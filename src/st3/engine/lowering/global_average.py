@@ -1,12 +1,12 @@
-"""The rule for the mean over a whole picture."""
+"""The rule for global average pooling."""
 
 from ctypes import Structure
 
 from .. import plan
-from ..planned import Binding, Operation
+from ..operation import Binding, Operation
 from ..planner import Planner
 from ..program import GlobalAverage, Step
-from .dispatch import in_torch, lower
+from .dispatch import lower, lower_to_torch
 
 __all__ = ["emit_global_average"]
 
@@ -18,11 +18,11 @@ def _(step: GlobalAverage, planner: Planner) -> None:
 
 def emit_global_average(step: Step, planner: Planner) -> None:
     value = planner.values[step.sources[0]]
-    if not value.pictures:
-        in_torch(step, planner)
+    if not value.image_fields:
+        lower_to_torch(step, planner)
         return
     planner.values[step.target].not_negative = value.not_negative
-    source = next(iter(value.pictures.values()))
+    source = next(iter(value.image_fields.values()))
     field, buffer = source.field, planner.new_plain(step.target)
 
     def make(binding: Binding) -> tuple[Structure, int]:

@@ -1,4 +1,4 @@
-"""The rule for linear layers: few rows one by one, many as the pixels of a 1×1 convolution."""
+"""The rule for linear layers: a matrix times a few rows, or a 1×1 convolution with many rows as pixels."""
 
 from ctypes import Structure
 
@@ -6,15 +6,15 @@ import numpy as np
 
 from .. import plan
 from ..convolution import Convolution
-from ..packing import slices
-from ..planned import Binding, Operation
+from ..operation import Binding, Operation
+from ..packing import pack_slices
 from ..planner import Planner
 from ..program import Linear
 from ..structures import clamp
-from .dispatch import in_torch, lower
-from .operands import reads_of
+from .dispatch import lower, lower_to_torch
+from .operands import buffers_read
 
-FEW_ROWS = 3  # up to so many rows, lanes are outputs; beyond, lanes are rows
+FEW_ROWS = 3  # up to here, lanes are outputs; with more rows, lanes are rows
 
 
 @lower.register
@@ -29,9 +29,9 @@ def _(step: Linear, planner: Planner) -> None:
 
 
 def emit_pointwise(step: Linear, planner: Planner) -> None:
-    source = planner.rows(step.sources[0])
-    residual = planner.rows(step.sources[1]) if len(step.sources) > 1 else None
-    target = planner.new_rows(step.target)
+    source = planner.row_field(step.sources[0])
+    residual = planner.row_field(step.sources[1]) if len(step.sources) > 1 else None
+    target = planner.new_row_field(step.target)
     convolution = Convolution(
         planner.kernels,
         planner.threads,
@@ -47,7 +47,9 @@ def emit_pointwise(step: Linear, planner: Planner) -> None:
         activation=step.activation,
     )
     planner.emit(
-        Operation(step.name, "sparse", reads_of(convolution), [target.buffer], tune=convolution, step=step)
+        Operation(
+            step.name, "sparse", buffers_read(convolution), [target.buffer], tune=convolution, step=step
+        )
     )
 
 
@@ -55,11 +57,11 @@ def emit_rows(step: Linear, planner: Planner, rows: int) -> None:
     plain = planner.plain(step.sources[0])
     residual = planner.plain(step.sources[1]) if len(step.sources) > 1 else None
     if residual and not residual.buffer:
-        in_torch(step, planner)
+        lower_to_torch(step, planner)
         return
-    target = planner.last_plain(step.target)
+    target = planner.new_plain_output(step.target)
     outputs, inputs = step.weight.shape
-    lists = slices(step.weight, planner.lanes)
+    lists = pack_slices(step.weight, planner.lanes)
     order = lists.order.astype(np.int64)
     bias = np.zeros(len(order), np.float32)
     if step.bias is not None:

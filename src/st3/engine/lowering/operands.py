@@ -1,26 +1,26 @@
-"""A convolution and its operands: the fields it reads and writes, found or made."""
+"""Make a convolution with the fields it reads and writes."""
 
 from ..convolution import Convolution
 from ..memory import Buffer
 from ..planner import Planner
 from ..program import Conv
 from ..routes import Route, windows_of
-from ..values import Laid
+from ..values import FieldArray
 
-__all__ = ["convolution_of", "reads_of"]
+__all__ = ["buffers_read", "make_convolution"]
 
 
-def convolution_of(
-    step: Conv, planner: Planner, source: Laid | None = None, target: Laid | None = None
+def make_convolution(
+    step: Conv, planner: Planner, source: FieldArray | None = None, target: FieldArray | None = None
 ) -> Convolution:
-    """Find or make the fields a convolution reads and writes."""
+    """Return a convolution; find or make the fields that were not given."""
     have = source.field.geometry if source else planner.values[step.sources[0]].geometry
     wanted = planner.route_to(step.target, windows_of(step), have)
-    source = source or planner.pictures(step.sources[0], wanted)
+    source = source or planner.image_field(step.sources[0], wanted)
     residual = None
     if len(step.sources) > 1:
-        residual = planner.pictures(step.sources[1], Route.pixelwise(wanted.target))
-    target = target or planner.new_pictures(step.target, wanted.target, over=residual, step=step)
+        residual = planner.image_field(step.sources[1], Route.pixelwise(wanted.target))
+    target = target or planner.new_image_field(step.target, wanted.target, over=residual, step=step)
     return Convolution(
         planner.kernels,
         planner.threads,
@@ -34,9 +34,9 @@ def convolution_of(
         step.dilation,
         step.groups,
         step.activation,
-        planner.is_looked_around(step.target),
+        planner.needs_zeros_outside(step.target),
     )
 
 
-def reads_of(convolution: Convolution) -> list[Buffer]:
+def buffers_read(convolution: Convolution) -> list[Buffer]:
     return [convolution.source.buffer, *([convolution.residual.buffer] if convolution.residual else [])]

@@ -1,12 +1,12 @@
-"""The rules for maxima and means over windows."""
+"""The rules for max pooling and average pooling."""
 
 from ..planner import Planner
 from ..program import AdaptiveAverage, AveragePool, MaxPool, Step
 from ..routes import Windows, windows_of
 from .chains import emit_chain
-from .dispatch import in_torch, lower
+from .dispatch import lower, lower_to_torch
 from .global_average import emit_global_average
-from .windows import emit_windows, shares
+from .windows import emit_windows, window_scales
 
 
 @lower.register
@@ -18,11 +18,11 @@ def _(step: MaxPool, planner: Planner) -> None:
         return
     windows = windows_of(step)
     wanted = planner.route_to(step.target, windows, source.geometry)
-    if planner.wants_infinity(step):
-        laid = planner.relaid(step.sources[0], wanted, fill=-float("inf"))
+    if planner.needs_infinity_outside(step):
+        array = planner.lay_out(step.sources[0], wanted, fill=-float("inf"))
     else:
-        laid = planner.pictures(step.sources[0], wanted)
-    emit_windows(step, planner, windows, wanted, laid, None)
+        array = planner.image_field(step.sources[0], wanted)
+    emit_windows(step, planner, windows, wanted, array, None)
 
 
 @lower.register
@@ -39,7 +39,7 @@ def _(step: AdaptiveAverage, planner: Planner) -> None:
     high, wide = planner.program.shapes[step.sources[0]][2:]
     rows, columns = planner.program.shapes[step.target][2:]
     if high % rows or wide % columns:
-        in_torch(step, planner)
+        lower_to_torch(step, planner)
     elif (rows, columns) == (1, 1):
         emit_global_average(step, planner)
     else:
@@ -51,6 +51,6 @@ def _(step: AdaptiveAverage, planner: Planner) -> None:
 def emit_average(step: Step, planner: Planner, windows: Windows, *, count_padding: bool) -> None:
     name = step.sources[0]
     wanted = planner.route_to(step.target, windows, planner.values[name].geometry)
-    laid = planner.pictures(name, wanted)
-    share = shares(step, planner, windows, wanted, count_padding=count_padding)
-    emit_windows(step, planner, windows, wanted, laid, share)
+    array = planner.image_field(name, wanted)
+    scale = window_scales(step, planner, windows, wanted, count_padding=count_padding)
+    emit_windows(step, planner, windows, wanted, array, scale)

@@ -1,11 +1,11 @@
-"""The rules for values joined along the channels, and for the same numbers in another shape."""
+"""The rules for concatenation along the channels and for reshaping."""
 
 from ..planner import Planner
 from ..program import Concat, Reshape
 from ..routes import Route
-from ..values import Plain
+from ..values import PlainArray
 from .combine import combine
-from .dispatch import in_torch, lower
+from .dispatch import lower, lower_to_torch
 
 
 @lower.register
@@ -13,21 +13,21 @@ def _(step: Concat, planner: Planner) -> None:
     values = [planner.values[name] for name in step.sources]
     geometry = next((value.geometry for value in values if value.geometry), None)
     if len(planner.program.shapes[step.target]) != 4 or not geometry:
-        in_torch(step, planner)
+        lower_to_torch(step, planner)
         return
     planner.values[step.target].not_negative = all(value.not_negative for value in values)
-    sources = [planner.pictures(name, Route.pixelwise(geometry)) for name in step.sources]
-    target = planner.new_pictures(step.target, geometry)
+    sources = [planner.image_field(name, Route.pixelwise(geometry)) for name in step.sources]
+    target = planner.new_image_field(step.target, geometry)
     channel = 0
     for source in sources:
         planner.emit(combine(step, source, target, first_channel=channel))
         channel += source.field.channels
-    planner.finish_field(target, step.name)
+    planner.fill_border(target, step.name)
 
 
 @lower.register
 def _(step: Reshape, planner: Planner) -> None:
     plain = planner.plain(step.sources[0])
     value = planner.values[step.target]
-    value.plain = Plain(plain.buffer, plain.slot)
+    value.plain = PlainArray(plain.buffer, plain.slot)
     value.not_negative = planner.values[step.sources[0]].not_negative

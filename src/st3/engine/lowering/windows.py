@@ -1,4 +1,4 @@
-"""Maxima and means over windows: one operation each, alone or at the end of a chain."""
+"""Max pooling and average pooling as one operation, alone or at the end of a chain."""
 
 from ctypes import Structure
 
@@ -6,42 +6,46 @@ import numpy as np
 
 from .. import plan
 from ..layout import NO_BORDER, Field
-from ..planned import Binding, Make, Operation
+from ..operation import Binding, Make, Operation
 from ..planner import Planner
 from ..program import Floats, Step
 from ..routes import Route, Windows
-from ..values import Laid
+from ..values import FieldArray
 
-__all__ = ["emit_windows", "shares", "window_maker"]
+__all__ = ["emit_windows", "window_maker", "window_scales"]
 
 
 def emit_windows(
-    step: Step, planner: Planner, windows: Windows, wanted: Route, source: Laid, share: Floats | None
+    step: Step, planner: Planner, windows: Windows, wanted: Route, source: FieldArray, scale: Floats | None
 ) -> None:
-    """Emit the mean of each window if pixels have a share, else the maximum."""
-    target = planner.new_pictures(step.target, wanted.target)
-    make = window_maker(windows, wanted, source, target, share)
+    """Emit average pooling if there is a scale, else max pooling."""
+    target = planner.new_image_field(step.target, wanted.target)
+    make = window_maker(windows, wanted, source, target, scale)
     planner.emit(Operation(step.name, "pool", [source.buffer], [target.buffer], make, step=step))
-    planner.finish_field(target, step.name)
+    planner.fill_border(target, step.name)
 
 
-def shares(step: Step, planner: Planner, windows: Windows, wanted: Route, *, count_padding: bool) -> Floats:
-    """Return one over the number of pixels in each window."""
+def window_scales(
+    step: Step, planner: Planner, windows: Windows, wanted: Route, *, count_padding: bool
+) -> Floats:
+    """Return 1 / (number of pixels) for each window."""
     shapes = planner.program.shapes
     field = Field.of(shapes[step.target], wanted.target, NO_BORDER, planner.lanes)
     _, rows, columns = field.pixels()
     size = shapes[step.sources[0]][2:]
-    share = np.ones(rows.shape, np.float32)
+    scale = np.ones(rows.shape, np.float32)
     for axis, at in enumerate((rows, columns)):
         begin = at * windows.stride[axis] - windows.padding[axis]
         end = np.minimum(begin + windows.kernel[axis], size[axis] + windows.padding[axis])
         if not count_padding:
             begin, end = np.maximum(begin, 0), np.minimum(end, size[axis])
-        share /= np.maximum(end - begin, 1)
-    return share
+        scale /= np.maximum(end - begin, 1)
+    return scale
 
 
-def window_maker(windows: Windows, wanted: Route, source: Laid, target: Laid, share: Floats | None) -> Make:
+def window_maker(
+    windows: Windows, wanted: Route, source: FieldArray, target: FieldArray, scale: Floats | None
+) -> Make:
     begin, end = source.field, target.field
     stride = wanted.step
     ky, kx = np.indices(windows.kernel).reshape(2, -1)
@@ -54,7 +58,7 @@ def window_maker(windows: Windows, wanted: Route, source: Laid, target: Laid, sh
             in_=binding.address(source.buffer) + 4 * begin.origin,
             out=binding.address(target.buffer) + 4 * end.origin,
             taps=binding.keep(taps),
-            scale=binding.keep(share) if share is not None else None,
+            scale=binding.keep(scale) if scale is not None else None,
             mask=binding.keep(end.mask) if end.mask is not None else None,
             in_plane=begin.plane,
             out_plane=end.plane,

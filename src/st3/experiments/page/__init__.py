@@ -1,4 +1,4 @@
-"""A run as one self-contained page, and its charts as files."""
+"""A run as one self-contained HTML page, and its charts as files."""
 
 from .write import write_figures, write_page
 

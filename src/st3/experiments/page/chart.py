@@ -1,7 +1,7 @@
 """A line chart as SVG: title, legend with values, axes, curves.
 
-Colours and fonts are in chart.css. The values in the legend are those of the last point; on the page hover.js
-replaces them by those under the pointer, which it finds in data-x and data-y.
+Colours and fonts are in chart.css. The legend shows the values of the last point. On the page, hover.js replaces them
+by those under the pointer, which it reads from data-x and data-y.
 """
 
 import math
@@ -18,7 +18,7 @@ __all__ = ["WIDTH", "Chart", "Series", "canvas"]
 
 WIDTH, HEIGHT = 400.0, 262.0
 LEGEND, LEGEND_LINE = 33.0, 17.0  # the first line, and from line to line
-FEW = 24  # up to so many points each one is marked
+FEW = 24  # points of a curve that are all marked
 
 
 @dataclass(frozen=True)
@@ -28,7 +28,7 @@ class Series:
     name: str
     x: Sequence[float]
     y: Sequence[float | None]
-    colour: Literal["a", "b", "band"] = "a"  # band: broad and pale, to lie under another curve
+    colour: Literal["a", "b", "band"] = "a"  # band: broad and pale, drawn under another curve
     is_dashed: bool = False
 
     def points(self) -> list[tuple[float, float]]:
@@ -44,11 +44,11 @@ class Chart:
     description: str
     series: tuple[Series, ...]
     scale: Callable[[list[float]], Scale]
-    show: Callable[[float], str]  # a value as it stands in the legend
-    ring: tuple[float, float, str] | None = None  # a point to be marked, and why
+    show: Callable[[float], str]  # formats a value for the legend
+    ring: tuple[float, float, str] | None = None  # a point to mark, and why
     last_epoch: float = 1.0
-    axis: Scale | None = None  # instead of one of epochs
-    unit: str = "epoch"  # what a whole number on the axis is
+    axis: Scale | None = None  # horizontal; None: epochs
+    unit: str = "epoch"  # of the horizontal axis
     axis_title: str = "epoch"
 
     def svg(self) -> Markup:
@@ -104,7 +104,7 @@ class Chart:
 
 @dataclass(frozen=True)
 class Frame:
-    """The rectangle of the curves, in the units of the drawing."""
+    """The rectangle that holds the curves, in units of the drawing."""
 
     x: Scale
     y: Scale
@@ -138,7 +138,7 @@ class Frame:
 def canvas(
     name: str, title: str, description: str, height: float, parts: list[Markup], **attributes: object
 ) -> Markup:
-    """Return the whole drawing around `parts`, with a title and a description for those who cannot see it."""
+    """Return the drawing with these `parts`, with a title and a description for readers who cannot see it."""
     return tag(
         "svg",
         tag("title", title, id=f"{name}-title"),
@@ -171,7 +171,7 @@ def _classes(series: Series) -> str:
 
 
 def _path(series: Series, frame: Frame) -> str:
-    """Return the curve; points in the middle of a level stretch are left out, they change nothing."""
+    """Return the curve as a path; points inside a flat stretch are left out, since they change nothing."""
     pieces: list[list[tuple[str, str]]] = [[]]
     for x, y in zip(series.x, series.y, strict=True):
         if not is_number(y) or y is None:

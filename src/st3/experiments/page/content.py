@@ -1,13 +1,15 @@
-"""What the page says in words and tables."""
+"""The words and key numbers of the page."""
 
 import shlex
 from dataclasses import dataclass
 from typing import Any
 
+from ...training.sections import flatten
+from ..essence import is_circumstance
 from ..results import Record, Run
 from .formats import MISSING, SPACE, bytes_text, count, duration, percent, real, short
 
-__all__ = ["Table", "headline", "key_figures", "spec_rows", "standing", "version_rows"]
+__all__ = ["Table", "headline", "key_numbers", "result_text", "spec_rows", "version_rows"]
 
 
 @dataclass(frozen=True)
@@ -15,21 +17,19 @@ class Table:
     head: tuple[str, ...]
     rows: list[tuple[str, ...]]
     total: tuple[str, ...] | None = None
-    left: int = 1  # so many columns are words, flush left
+    left: int = 1  # how many columns hold words, aligned to the left
 
 
 def headline(run: Run) -> str:
-    method = "dense" if run.method is None else run.method
-    at = "" if run.target is None else f" at {_brief(run.target)} sparsity"
-    method += at
-    if run.is_in_cycles:
-        method += f" in {run.planned_cycles} cycles"
-    elif run.spec.get("cycle") is not None:
-        method += f", cycle {run.spec['cycle']}"
-    return f"{run.model} on {run.data}, {method}"
+    text = f"{run.model} on {run.data}, {run.method or 'dense'}"
+    if run.target is not None:
+        text += f" at {_brief(run.target)} sparsity"
+    if run.is_sequence:
+        text += f" in {run.planned_parts} {run.protocol.kind}s"
+    return f"{text}, {run.part_of}" if run.part_of else text
 
 
-def standing(run: Run) -> str:
+def result_text(run: Run) -> str:
     """Return the result in a sentence or two, or how far the run has come."""
     if run.summary is None:
         return _progress(run)
@@ -37,9 +37,9 @@ def standing(run: Run) -> str:
     result = (
         f"Test accuracy {percent(test)} with the weights of epoch {run.summary.get('best_epoch', MISSING)}"
     )
-    if run.dense is None:
+    if run.twin is None:
         return f"{result}."
-    twin = _part(run.dense.summary or {}, "test").get("accuracy")
+    twin = _part(run.twin.summary or {}, "test").get("accuracy")
     if twin is None or test is None:
         return f"{result}. The dense twin is not finished."
     return f"{result}; the dense twin reaches {percent(twin)}, a difference of {_points(test - twin)}."
@@ -56,8 +56,8 @@ def _progress(run: Run) -> str:
     return f"Not finished: this page shows {done}. The run is still going, or was interrupted.{so_far}"
 
 
-def key_figures(run: Run) -> list[tuple[str, str, str]]:
-    """Return (name, value, remark) of the figures that are known."""
+def key_numbers(run: Run) -> list[tuple[str, str, str]]:
+    """Return (name, value, remark) of the most important numbers that are known."""
     summary, last = run.summary or {}, run.epochs[-1] if run.epochs else {}
     test, best = _part(summary, "test"), run.best or last
     sparsity = summary.get("sparsity", last.get("sparsity")) if run.method else None
@@ -65,18 +65,14 @@ def key_figures(run: Run) -> list[tuple[str, str, str]]:
     epochs = summary.get("epochs", len(run.epochs))
     validation = _part(summary, "validation") or _part(best, "validation")
     steps = summary.get("steps", last.get("step"))
-    figures = [
+    numbers = [
         ("test accuracy", percent(test.get("accuracy")), _loss(test)),
         ("validation accuracy", percent(validation.get("accuracy")), _loss(validation)),
-        _twin_figure(run),
-        ("sparsity", percent(sparsity), _asked(run)),
-        _parameters_figure(run),
-        _macs_figure(summary),
-        (
-            "model file",
-            bytes_text(summary.get("model_bytes")),
-            _sparse_file(summary),
-        ),
+        _twin_number(run),
+        ("sparsity", percent(sparsity), _target(run)),
+        _parameters_number(run),
+        _macs_number(summary),
+        ("model file", bytes_text(summary.get("model_bytes")), _sparse_file(summary)),
         (
             "training",
             duration(seconds),
@@ -84,7 +80,7 @@ def key_figures(run: Run) -> list[tuple[str, str, str]]:
         ),
         ("epochs", count(epochs), f"{count(steps)} steps" if steps else ""),
     ]
-    return [figure for figure in figures if figure and figure[1] != MISSING]
+    return [number for number in numbers if number and number[1] != MISSING]
 
 
 def _sparse_file(summary: Record) -> str:
@@ -92,23 +88,23 @@ def _sparse_file(summary: Record) -> str:
     return "" if size is None else f"{bytes_text(size)} as a sparse file"
 
 
-def _parameters_figure(run: Run) -> tuple[str, str, str] | None:
+def _parameters_number(run: Run) -> tuple[str, str, str] | None:
     total, active = ((run.summary or {}).get(key) for key in ("parameters", "active_parameters"))
     if run.method is None or active is None:
         return ("parameters", count(total), "")
     return ("active parameters", count(active), f"of {count(total)}")
 
 
-def _twin_figure(run: Run) -> tuple[str, str, str] | None:
-    if run.dense is None:
+def _twin_number(run: Run) -> tuple[str, str, str] | None:
+    if run.twin is None:
         return None
-    ours, twin = (_part(r.summary or {}, "test").get("accuracy") for r in (run, run.dense))
+    ours, twin = (_part(r.summary or {}, "test").get("accuracy") for r in (run, run.twin))
     if ours is None or twin is None:
-        return ("dense twin", f"{len(run.dense.epochs)} epochs", "so far")
+        return ("dense twin", f"{len(run.twin.epochs)} epochs", "so far")
     return ("against the dense twin", _points(ours - twin), f"twin: {percent(twin)}")
 
 
-def _macs_figure(summary: Record) -> tuple[str, str, str] | None:
+def _macs_number(summary: Record) -> tuple[str, str, str] | None:
     dense, sparse = summary.get("dense_macs"), summary.get("sparse_macs")
     if not dense:
         return None
@@ -118,27 +114,27 @@ def _macs_figure(summary: Record) -> tuple[str, str, str] | None:
 
 
 def spec_rows(run: Run) -> list[tuple[str, list[tuple[str, str]]]]:
-    """Return the spec section by section, as (name, value)."""
-    sections = [(name, _flat(value)) for name, value in run.spec.items() if isinstance(value, dict)]
-    single = {name: value for name, value in run.spec.items() if not isinstance(value, dict)}
-    return [*sections, ("run", _flat(single))] if single else sections
+    """Return (section, its settings); the last section holds the circumstances, which do not make it another run."""
+    sections: dict[str, list[tuple[str, str]]] = {}
+    around: list[tuple[str, str]] = []
+    for key, value in flatten(run.spec).items():
+        section, _, setting = key.partition(".")
+        if value is None and not setting:
+            continue  # a section that this run does not have
+        if is_circumstance(key):
+            around.append((key, _shown(value)))
+        else:
+            sections.setdefault(section, []).append((setting or section, _shown(value)))
+    return [*sections.items(), ("circumstances", around)] if around else [*sections.items()]
 
 
 def version_rows(run: Run) -> list[tuple[str, str]]:
     versions = dict(run.versions)
     command = versions.pop("command", None)
-    rows = _flat(versions)
+    rows = [(key, _shown(value)) for key, value in flatten(versions).items()]
     if isinstance(command, list):
         rows.append(("command", shlex.join(str(word) for word in command)))
     return rows
-
-
-def _flat(value: Any, name: str = "") -> list[tuple[str, str]]:
-    if isinstance(value, dict) and value:
-        return [
-            row for key, part in value.items() for row in _flat(part, f"{name}.{key}" if name else str(key))
-        ]
-    return [(name, _shown(value))]
 
 
 def _shown(value: Any) -> str:
@@ -157,17 +153,17 @@ def _part(record: Record, key: str) -> Record:
 
 
 def _points(difference: float) -> str:
-    """In percentage points, with a sign: −0.87 points."""
+    """Return a difference in percentage points, with a sign: −0.87 points."""
     return f"{100 * difference:+.2f}{SPACE}points".replace("-", "−")
 
 
-def _asked(run: Run) -> str:
-    return "learned, none asked" if run.target is None else f"asked {_brief(run.target)}"
+def _target(run: Run) -> str:
+    return "learned, without a target" if run.target is None else f"target {_brief(run.target)}"
 
 
 def _brief(fraction: float | None) -> str:
     return MISSING if fraction is None else f"{100 * fraction:.10g}{SPACE}%"
 
 
-def _loss(figures: Record) -> str:
-    return f"loss {real(figures['loss'])}" if figures.get("loss") is not None else ""
+def _loss(metrics: Record) -> str:
+    return f"loss {real(metrics['loss'])}" if metrics.get("loss") is not None else ""

@@ -1,4 +1,4 @@
-"""Which curves a run has."""
+"""The curves of a run over its epochs."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -12,7 +12,7 @@ __all__ = ["curves"]
 
 
 def curves(run: Run) -> list[Chart]:
-    """Return the charts for which the run has figures, the most asked for first."""
+    """Return the charts for which the run has numbers, the most important first."""
     if not run.epochs:
         return []
     charts = [_accuracy(run), _loss(run), _sparsity(run), _rate(run), _threshold(run), _switches(run)]
@@ -43,28 +43,28 @@ def _loss(run: Run) -> Chart:
 
 
 def _sparsity(run: Run) -> Chart:
-    asked = _fine(run, "sparsity_asked", "asked by the ramp", "band", 100)
+    asked = _step_series(run, "sparsity_asked", "asked by the ramp", "band", 100)
     counted = _series("counted zeros", run.epochs, "sparsity", factor=100)
-    about = "Sparsity asked by the ramp, and the zeros that were counted after each epoch."
+    about = "Sparsity that the ramp asks for, and the zeros counted after each epoch."
     return Chart(
         "sparsity", "Sparsity (%)", about, (asked, counted), percents, lambda p: f"{p:.2f}", None, _last(run)
     )
 
 
 def _rate(run: Run) -> Chart:
-    rate = _fine(run, "rate", "learning rate")
+    rate = _step_series(run, "rate", "learning rate")
     about = "Learning rate of the optimizer over training."
     return Chart("rate", "Learning rate", about, (rate,), _rate_scale, real, None, _last(run))
 
 
 def _rate_scale(rates: list[float]) -> Scale:
-    """A few levels, each a fraction of the last, need decades; a curve that falls smoothly does not."""
+    """Return a logarithmic axis for a few levels, each a fraction of the last; a linear one for smooth curves."""
     is_levels = len(set(rates)) <= 6 and min(rates) > 0 and max(rates) >= 5 * min(rates)
     return logarithmic(rates) if is_levels else linear(rates)
 
 
 def _threshold(run: Run) -> Chart:
-    threshold = _fine(run, "threshold", "largest of all layers")
+    threshold = _step_series(run, "threshold", "largest of all layers")
     about = "The threshold at or below which weights are zeroed, the largest of all layers."
     return Chart("threshold", "Threshold", about, (threshold,), linear, real, None, _last(run))
 
@@ -72,30 +72,30 @@ def _threshold(run: Run) -> Chart:
 def _switches(run: Run) -> Chart:
     zeroed = _series("zeroed", run.epochs, "switches", "zeroed", colour="b")
     revived = _series("revived", run.epochs, "switches", "revived")
-    about = "Weights that changed between active and zeroed since the end of the epoch before."
+    about = "Weights that changed between active and zeroed since the end of the previous epoch."
     title = "Weight switches per epoch"
     return Chart(
         "switches", title, about, (zeroed, revived), counting, lambda n: count(round(n)), None, _last(run)
     )
 
 
-def _splits(run: Run, figure: str, factor: float = 1.0) -> tuple[Series, ...]:
-    """Training and validation; the dense twin's in the same colours, dashed, so far as this run has come."""
+def _splits(run: Run, metric: str, factor: float = 1.0) -> tuple[Series, ...]:
+    """Return training and validation curves; those of the dense twin dashed, as far as this run has come."""
     series = [
-        _series("train", run.epochs, "train", figure, colour="b", factor=factor),
-        _series("validation", run.epochs, "validation", figure, factor=factor),
+        _series("train", run.epochs, "train", metric, colour="b", factor=factor),
+        _series("validation", run.epochs, "validation", metric, factor=factor),
     ]
-    if run.dense:
-        twin = [epoch for epoch in run.dense.epochs if epoch["epoch"] <= _last(run)]
+    if run.twin:
+        twin = [epoch for epoch in run.twin.epochs if epoch["epoch"] <= _last(run)]
         series += [
-            _series(f"dense {split}", twin, split, figure, colour=colour, factor=factor, is_dashed=True)
+            _series(f"dense {split}", twin, split, metric, colour=colour, factor=factor, is_dashed=True)
             for split, colour in (("train", "b"), ("validation", "a"))
         ]
     return tuple(series)
 
 
-def _fine(run: Run, key: str, name: str, colour: Any = "a", factor: float = 1.0) -> Series:
-    """A curve from the records of steps, or of epochs if there are none."""
+def _step_series(run: Run, key: str, name: str, colour: Any = "a", factor: float = 1.0) -> Series:
+    """Return a curve from the records of steps, or of epochs if there are none."""
     has_steps = any(is_number(step.get(key)) for step in run.steps)
     steps = [step for step in run.steps if step["epoch"] <= _last(run)]
     return _series(name, steps if has_steps else run.epochs, key, colour=colour, factor=factor)
@@ -115,7 +115,7 @@ def _series(
 
 
 def _pick(record: Record, *keys: str) -> Any:
-    """Return record[key][key]..., or None where one is missing."""
+    """Return record[key][key]..., or None if one of them is missing."""
     found: Any = record
     for key in keys:
         found = found.get(key) if isinstance(found, dict) else None

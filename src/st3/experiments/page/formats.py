@@ -2,14 +2,14 @@
 
 import math
 
-__all__ = ["bytes_text", "count", "duration", "percent", "real", "short"]
+__all__ = ["bytes_text", "count", "duration", "percent", "percent_cell", "real", "short"]
 
 SPACE = "\N{NO-BREAK SPACE}"
 MISSING = "–"
 
 
 def percent(fraction: float | None, digits: int = 2) -> str:
-    """Return per cent; what is not quite all of it never reads as 100.
+    """Return a percentage; only a fraction of exactly 1 reads as 100.
 
     >>> percent(0.9123), percent(0.95, 0), percent(0.999996), percent(None)
     ('91.23\\xa0%', '95\\xa0%', '99.9996\\xa0%', '–')
@@ -19,6 +19,15 @@ def percent(fraction: float | None, digits: int = 2) -> str:
     while 0 < fraction < 1 and digits < 9 and float(f"{100 * fraction:.{digits}f}") in (0.0, 100.0):
         digits += 1
     return f"{100 * fraction:.{digits}f}{SPACE}%"
+
+
+def percent_cell(fraction: float | None) -> str:
+    """Return a percentage without the sign, which is in the head of the column.
+
+    >>> percent_cell(0.9123), percent_cell(0.0), percent_cell(None)
+    ('91.23', '0.00', '–')
+    """
+    return percent(fraction).removesuffix(f"{SPACE}%")
 
 
 def count(number: int | None) -> str:

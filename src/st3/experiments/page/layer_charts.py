@@ -1,6 +1,6 @@
-"""Charts with one line per layer, from the first on top: sparsity over time, density, multiply-adds.
+"""Charts with one line per layer, the first on top: sparsity over time, density, multiply-adds.
 
-All have the same height and the same place for each layer, so that they can be read side by side.
+All have the same height, and each layer is at the same place, so that they can be read side by side.
 """
 
 import math
@@ -19,13 +19,13 @@ __all__ = ["density_chart", "heat_map", "macs_chart"]
 
 TOP, RIGHT = 62.0, WIDTH - 14
 NAME_SIZE, LONGEST = 10.5, 22
-# Sparsities at which the colour changes, in steps that about halve the active weights.
+# Sparsities at which the colour changes; each step about halves the active weights.
 SHADES = (0.0, 0.5, 0.75, 0.9, 0.95, 0.98, 0.99, 0.998)
 EMPTY = len(SHADES)  # the shade of a layer without an active weight
 
 
 class Lines:
-    """Where each layer's line is."""
+    """The position of each layer's line."""
 
     def __init__(self, names: Sequence[str]) -> None:
         self.names = [name.removesuffix(".weight") for name in names]
@@ -62,7 +62,7 @@ def heat_map(records: Sequence[dict[str, Any]]) -> Markup:
         preserveAspectRatio="none",
         class_="cells",
     )
-    # Per mille, rounded towards the dense side: 1000 is a layer without an active weight.
+    # Per mille, rounded down near the top, so that only a layer without active weights has 1000.
     data = [
         tag(
             "g",
@@ -98,7 +98,7 @@ def heat_map(records: Sequence[dict[str, Any]]) -> Markup:
 
 
 def _cells(rows: list[list[float | None]]) -> list[Markup]:
-    """Return one path per shade; neighbours of one shade are one stroke, which keeps the page small."""
+    """Return one path per shade; neighbours of the same shade are one stroke, which keeps the page small."""
     paths: dict[int, list[str]] = {}
     for line, row in enumerate(rows):
         start = 0
@@ -117,7 +117,7 @@ def _shade(sparsity: float) -> int:
 
 
 def _shade_key(lines: Lines) -> list[Markup]:
-    """The colours and where each begins; "all" is a layer without an active weight."""
+    """Return the colours and the sparsity at which each begins; "all" is a layer without active weights."""
     labels = [f"{100 * shade:g}" for shade in SHADES] + ["all"]
     wide, top = 30.0, lines.bottom + 34
     left = RIGHT - wide * len(labels)
@@ -143,12 +143,12 @@ def _epoch_ticks(numbers: list[int], lines: Lines, wide: float) -> list[Markup]:
 def density_chart(rows: Sequence[dict[str, Any]], target: float | None) -> Markup:
     """Draw the active weights of each layer in per cent; the target as a line."""
     lines = Lines([row["name"] for row in rows])
-    densities = [100 * (1 - _known(_sparsity(row))) for row in rows]
+    densities = [100 * (1 - _or_zero(_sparsity(row))) for row in rows]
     goal = 100 * (1 - target) if target else None
     scale = logarithmic([100.0, *(d for d in densities if d), *([goal] if goal else [])])
     parts = _axis(scale, lines, "active weights of the layer (%)")
     goal_x = lines.left + (RIGHT - lines.left) * scale.place(goal) if goal else RIGHT
-    words_x = lines.left + 4 if goal_x > lines.left + 80 else goal_x + 5  # clear of the target's line
+    words_x = lines.left + 4 if goal_x > lines.left + 80 else goal_x + 5  # away from the line of the target
     for number, (row, density) in enumerate(zip(rows, densities, strict=True)):
         middle, note = lines.middle(number), tag("title", _density_note(row))
         if density:
@@ -171,7 +171,7 @@ def density_chart(rows: Sequence[dict[str, Any]], target: float | None) -> Marku
 
 
 def macs_chart(rows: Sequence[dict[str, Any]]) -> Markup:
-    """Draw the multiply-adds of each layer: dense as a ring, without the zeros as a disc."""
+    """Draw the multiply-adds of each layer: a ring for dense ones, a disc with zeros skipped."""
     lines = Lines([row["name"] for row in rows])
     pairs = [(row.get("dense_macs"), row.get("sparse_macs")) for row in rows]
     scale = logarithmic([macs for pair in pairs for macs in pair if macs])
@@ -219,5 +219,5 @@ def _sparsity(row: dict[str, Any] | None) -> float | None:
     return row["zeros"] / row["weights"] if row and row["weights"] else None
 
 
-def _known(sparsity: float | None) -> float:
+def _or_zero(sparsity: float | None) -> float:
     return sparsity or 0.0

@@ -1,4 +1,4 @@
-"""From values to places along an axis, with ticks at round numbers."""
+"""Axes: where a value lies along one, and ticks at round numbers."""
 
 import math
 from collections.abc import Callable, Iterable
@@ -18,7 +18,7 @@ class Scale:
     warp: Callable[[float], float] = float
 
     def place(self, value: float) -> float:
-        """Return 0 at `low` and 1 at `high`; values beyond stay at the end."""
+        """Return 0 at `low`, 1 at `high`, and the nearest end for values outside."""
         low, high = self.warp(self.low), self.warp(self.high)
         return (self.warp(min(max(value, self.low), self.high)) - low) / (high - low)
 
@@ -34,12 +34,12 @@ def nice_step(span: float, most: int) -> float:
 
 
 def linear(values: Iterable[float], most: int = 5) -> Scale:
-    """Return a scale from a round number below all values to one above; 0 is taken in if it is near."""
+    """Return a scale from a round number below all values to one above; it includes 0 if that is near."""
     values = list(values) or [0.0]
     low, high = min(values), max(values)
     if 0 < low < 0.4 * high:
         low = 0.0
-    if high - low < (least := 0.1 * abs(high) or 1e-6):  # else a level curve would show rounding errors
+    if high - low < (least := 0.1 * abs(high) or 1e-6):  # otherwise a flat curve would show rounding errors
         middle = (low + high) / 2
         low, high = middle - least / 2, middle + least / 2
     step = nice_step(high - low, most)
@@ -49,7 +49,7 @@ def linear(values: Iterable[float], most: int = 5) -> Scale:
 
 
 def percents(values: Iterable[float]) -> Scale:
-    """Return a linear scale that does not go beyond 0 and 100."""
+    """Return a linear scale that ends at 100."""
     whole = linear(values)
     kept = [(tick, label) for tick, label in zip(whole.ticks, whole.labels, strict=True) if tick < 100.1]
     ticks, labels = zip(*kept, strict=True)
@@ -67,7 +67,7 @@ def logarithmic(values: Iterable[float]) -> Scale:
 
 
 def counting(values: Iterable[float]) -> Scale:
-    """Return a scale for counts of very different size: log(1 + n), so that 0 has a place."""
+    """Return a scale for counts of very different sizes: log(1 + n), which includes 0."""
     high = max(1, math.ceil(math.log10(max([1.0, *values]))))
     every = 1 + high // 5
     ticks = (0.0, *(10.0**power for power in range(high, -1, -every)))
@@ -76,7 +76,7 @@ def counting(values: Iterable[float]) -> Scale:
 
 
 def epochs(last: float) -> Scale:
-    """Return an axis from the start of training to the last epoch, with whole numbers at its ticks."""
+    """Return an axis from the start of training to the last epoch, with ticks at whole numbers."""
     last = max(last, 1.0)
     step = max(1.0, nice_step(last, 8))
     ticks = tuple(number * step for number in range(math.floor(last / step + 1e-9) + 1))

@@ -6,12 +6,12 @@ from markupsafe import Markup, escape
 
 __all__ = ["fit", "group", "tag", "text", "text_width"]
 
-# A standalone file is XML, which cannot hold these in any form.
+# Characters that XML, and so a standalone SVG file, cannot hold in any form.
 FORBIDDEN = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
 
 def tag(name: str, *children: str, **attributes: object) -> Markup:
-    """Return an element; `class_` becomes class and `stroke_width` stroke-width, None is left out.
+    """Return an element; `class_` becomes class and `stroke_width` stroke-width, attributes that are None are left out.
 
     >>> tag("rect", x=1.0, y=2.345, class_="bar")
     Markup('<rect x="1" y="2.35" class="bar"/>')
@@ -43,7 +43,7 @@ def clean(words: str) -> Markup:
 
 
 def text_width(words: str, size: float = 11) -> float:
-    """Return about how wide `words` are in a sans-serif font of that size; rather too much than too little."""
+    """Return about how wide `words` are in a sans-serif font of that size; too much rather than too little."""
     return 0.58 * size * len(words)
 
 

@@ -1,10 +1,10 @@
-"""The charts' numbers as tables."""
+"""The numbers of the charts as tables."""
 
 from typing import Any
 
 from ..results import Record, Run
 from .content import Table
-from .formats import MISSING, count, percent, real, short
+from .formats import MISSING, count, percent_cell, real, short
 
 __all__ = ["epoch_table", "layer_rows", "layer_table", "time_table"]
 
@@ -12,8 +12,8 @@ MOST_COLUMNS = 10
 
 
 def epoch_table(run: Run) -> Table:
-    """Every epoch's figures; columns without any are left out."""
-    twins = {epoch["epoch"]: epoch for epoch in run.dense.epochs} if run.dense else {}
+    """Return the metrics of every epoch; empty columns are left out."""
+    twins = {epoch["epoch"]: epoch for epoch in run.twin.epochs} if run.twin else {}
     head: tuple[str, ...] = (
         "epoch",
         "train acc. %",
@@ -36,15 +36,15 @@ def _epoch_cells(epoch: Record, twin: Record) -> tuple[str, ...]:
     switches = epoch.get("switches") or {}
     return (
         f"{epoch['epoch']}{' (best so far)' if epoch.get('is_best') else ''}",
-        _hundredths(train.get("accuracy")),
+        percent_cell(train.get("accuracy")),
         real(train.get("loss")),
-        _hundredths(validation.get("accuracy")),
+        percent_cell(validation.get("accuracy")),
         real(validation.get("loss")),
-        _hundredths(other.get("accuracy")),
+        percent_cell(other.get("accuracy")),
         real(other.get("loss")),
         real(epoch.get("rate")),
-        _hundredths(epoch.get("sparsity")),
-        _hundredths(epoch.get("sparsity_asked")),
+        percent_cell(epoch.get("sparsity")),
+        percent_cell(epoch.get("sparsity_asked")),
         real(epoch.get("threshold")),
         count(switches.get("zeroed")),
         count(switches.get("revived")),
@@ -54,7 +54,7 @@ def _epoch_cells(epoch: Record, twin: Record) -> tuple[str, ...]:
 
 
 def layer_rows(run: Run) -> list[dict[str, Any]]:
-    """Return the final report's layers, or those of the last epoch while there is none (without MACs)."""
+    """Return the layers of the final report or, while there is none, of the last epoch (without MACs)."""
     report = (run.summary or {}).get("report") or {}
     if report.get("layers"):
         return list(report["layers"])
@@ -93,7 +93,7 @@ def _layer_cells(layer: dict[str, Any]) -> tuple[str, ...]:
         "×".join(map(str, layer["shape"])) if "shape" in layer else MISSING,
         count(layer["weights"]),
         count(layer["zeros"]),
-        _hundredths(layer["zeros"] / layer["weights"] if layer["weights"] else None),
+        percent_cell(layer["zeros"] / layer["weights"] if layer["weights"] else None),
         real(layer.get("threshold")),
         short(layer.get("dense_macs")),
         short(layer.get("sparse_macs")),
@@ -105,7 +105,7 @@ def _total_cells(layers: list[dict[str, Any]]) -> tuple[str, ...]:
     weights, zeros = (sum(layer[key] for layer in layers) for key in ("weights", "zeros"))
     dense, sparse = (sum(layer.get(key) or 0 for layer in layers) for key in ("dense_macs", "sparse_macs"))
     empty, filters = (sum(layer.get(key) or 0 for layer in layers) for key in ("empty_filters", "filters"))
-    share = _hundredths(zeros / weights if weights else None)
+    share = percent_cell(zeros / weights if weights else None)
     return (
         "total",
         "",
@@ -120,7 +120,7 @@ def _total_cells(layers: list[dict[str, Any]]) -> tuple[str, ...]:
 
 
 def time_table(run: Run) -> Table:
-    """The heat map's numbers at up to ten epochs, evenly chosen, the last among them."""
+    """Return the numbers of the heat map at up to ten epochs, evenly spaced, the last one included."""
     if not run.layers:
         return Table((), [])
     last = len(run.layers) - 1
@@ -133,8 +133,4 @@ def time_table(run: Run) -> Table:
 
 
 def _cell(layer: dict[str, Any] | None) -> str:
-    return _hundredths(layer["zeros"] / layer["weights"]) if layer and layer["weights"] else MISSING
-
-
-def _hundredths(fraction: float | None) -> str:
-    return percent(fraction)[:-2] if fraction is not None else MISSING
+    return percent_cell(layer["zeros"] / layer["weights"]) if layer and layer["weights"] else MISSING

@@ -1,4 +1,4 @@
-"""Put the page and the figures together and write them."""
+"""Write the page of a run and its charts."""
 
 import base64
 import hashlib
@@ -9,13 +9,14 @@ from typing import Any
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
-from ...files.whole import write_text
+from ...atomic import write_text
+from ...training.paths import FIGURES, REPORT
 from ..results import Run
-from .content import headline, key_figures, spec_rows, standing, version_rows
+from .content import headline, key_numbers, result_text, spec_rows, version_rows
 from .curves import curves
-from .cycle_figures import cycle_chart, cycle_table
 from .layer_charts import density_chart, heat_map, macs_chart
 from .loading import commands, load_code, model_file
+from .part_charts import part_chart, part_table
 from .tables import epoch_table, layer_rows, layer_table, time_table
 
 __all__ = ["write_figures", "write_page"]
@@ -24,12 +25,12 @@ HERE = Path(__file__).parent
 
 
 def write_page(run_folder: str | os.PathLike[str], destination: str | os.PathLike[str] | None = None) -> Path:
-    """Write a run as one HTML page that needs nothing else, by default RUN/report.html; return its path.
+    """Write a self-contained HTML page of a run, by default RUN/report.html, and return its path.
 
-    A run that is not finished gives the page so far.
+    The page of an unfinished run shows how far it has come.
     """
     run = Run.open(run_folder)
-    path = run.path / "report.html" if destination is None else Path(destination)
+    path = run.path / REPORT if destination is None else Path(destination)
     content = _page(run)
     path.parent.mkdir(parents=True, exist_ok=True)
     write_text(path, content)
@@ -41,8 +42,8 @@ def write_figures(run_folder: str | os.PathLike[str]) -> list[Path]:
     run = Run.open(run_folder)
     style = Markup("<style>{}</style></svg>").format(Markup(_file("chart.css")))
     paths = []
-    for name, chart in {**_cycle_charts(run), **_curve_charts(run), **_layer_charts(run)}.items():
-        path = run.path / "figures" / f"{name}.svg"
+    for name, chart in {**_part_charts(run), **_curve_charts(run), **_layer_charts(run)}.items():
+        path = run.path / FIGURES / f"{name}.svg"
         path.parent.mkdir(exist_ok=True)
         content = f'<?xml version="1.0" encoding="UTF-8"?>\n{chart.removesuffix("</svg>")}{style}\n'
         write_text(path, content)
@@ -66,10 +67,10 @@ def _page(run: Run) -> str:
         style=Markup(style),
         script=Markup(script),
         headline=headline(run),
-        standing=standing(run),
-        figures=key_figures(run),
-        cycle_charts=_cycle_charts(run),
-        cycles=cycle_table(run),
+        result=result_text(run),
+        numbers=key_numbers(run),
+        part_charts=_part_charts(run),
+        parts=part_table(run),
         curves=_curve_charts(run),
         layer_charts=_layer_charts(run),
         epochs=epoch_table(run),
@@ -83,8 +84,8 @@ def _page(run: Run) -> str:
     )
 
 
-def _cycle_charts(run: Run) -> dict[str, Markup]:
-    chart = cycle_chart(run)
+def _part_charts(run: Run) -> dict[str, Markup]:
+    chart = part_chart(run)
     return {} if chart is None else {chart.name: chart.svg()}
 
 
@@ -93,7 +94,7 @@ def _curve_charts(run: Run) -> dict[str, Markup]:
 
 
 def _layer_charts(run: Run) -> dict[str, Markup]:
-    """A dense run has no zeros to show; its layers are in the table only."""
+    """Return the charts with one line per layer; none for a dense run, which has no zeros."""
     rows, charts = layer_rows(run), {}
     if run.layers and run.layers[-1]["layers"]:
         charts["layer-sparsity"] = heat_map(run.layers)
@@ -105,7 +106,7 @@ def _layer_charts(run: Run) -> dict[str, Markup]:
 
 
 def _policy(style: str, script: str) -> str:
-    """Allow this style and this script, by their hashes, and nothing else: no request, no frame, no form."""
+    """Return a content policy that allows this style and script, by their hashes, and nothing else."""
     hashes = [base64.b64encode(hashlib.sha256(text.encode()).digest()).decode() for text in (style, script)]
     return (
         f"default-src 'none'; style-src 'sha256-{hashes[0]}'; script-src 'sha256-{hashes[1]}'; "

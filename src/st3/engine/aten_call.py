@@ -1,0 +1,96 @@
+"""A call of an aten operator in the graph, as the translators see it."""
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, fx
+
+from .program import Floats, Shape
+from .torch_call import Read, TorchCall, substitute
+
+__all__ = ["NO_STEP", "AtenCall", "NotCovered"]
+
+NO_STEP = "the engine has no step for it"
+
+
+class NotCovered(Exception):
+    """The reason why a call is not translated and runs in torch."""
+
+
+class AtenCall:
+    """The operator's arguments by name; values of the program are `Read`s, constants are themselves."""
+
+    def __init__(
+        self, node: fx.Node, call: TorchCall, shapes: dict[str, Shape], as_value: Callable[[Any], Any]
+    ) -> None:
+        """`shapes` are the shapes of the values; `as_value` turns a call in the arguments into a value."""
+        self.target = node.name
+        self.shapes = shapes
+        self.shape: Shape = tuple(node.meta["val"].shape)
+        self.item: Any = None
+        first = call.args[0] if call.args else None
+        if isinstance(first, TorchCall) and not first.is_value:  # this call picks an item of a tuple
+            self.item, call = call.args[1], first
+        _check_dtypes(node)
+        self.given = {name: substitute(argument, as_value) for name, argument in _by_name(call).items()}
+
+    def __getitem__(self, name: str) -> Any:
+        return self.given[name]
+
+    def value(self, name: str) -> str:
+        """Return the name of the value that the argument is."""
+        argument = self.given[name]
+        if not isinstance(argument, Read):
+            raise NotCovered(f"its {name} is a constant")
+        return argument.name
+
+    def array(self, name: str) -> Floats:
+        """Return a copy of a constant tensor."""
+        argument = self.given[name]
+        if not isinstance(argument, Tensor):
+            raise NotCovered(f"its {name} is computed from the input")
+        return np.array(argument.detach().cpu().numpy(), np.float32, order="C")
+
+    def optional_array(self, name: str) -> Floats | None:
+        """Return a copy of a constant tensor, or None."""
+        return None if self.given[name] is None else self.array(name)
+
+    def pair(self, name: str) -> tuple[int, int]:
+        """Return height and width; a single number stands for both."""
+        numbers = self.given[name]
+        numbers = [numbers] if isinstance(numbers, int) else list(numbers)
+        return (numbers[0], numbers[-1])
+
+    def need_rank(self, name: str, *ranks: int) -> Shape:
+        """Return the shape of a value; raise if its rank is not one of these."""
+        shape = self.shapes[self.value(name)]
+        if len(shape) not in ranks:
+            raise NotCovered(f"its input has {len(shape)} dimensions")
+        return shape
+
+
+def _by_name(call: TorchCall) -> dict[str, Any]:
+    schema = getattr(call.function, "_schema", None)
+    if schema is None:
+        raise NotCovered(NO_STEP)
+    given = {}
+    for position, argument in enumerate(schema.arguments):
+        if position < len(call.args):
+            given[argument.name] = call.args[position]
+        else:
+            given[argument.name] = call.kwargs.get(argument.name, argument.default_value)
+    return given
+
+
+def _check_dtypes(node: fx.Node) -> None:
+    """Raise if the result or an operand, perhaps inside a tuple, is not float32."""
+    sources = [source for direct in node.all_input_nodes for source in (direct, *_behind_tuple(direct))]
+    for found in (each.meta.get("val") for each in (node, *sources)):
+        if isinstance(found, Tensor) and found.dtype is not torch.float32:
+            raise NotCovered(f"it computes with {str(found.dtype).removeprefix('torch.')}")
+
+
+def _behind_tuple(node: fx.Node) -> list[fx.Node]:
+    return node.all_input_nodes if isinstance(node.meta.get("val"), tuple | list) else []

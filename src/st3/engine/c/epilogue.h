@@ -1,0 +1,105 @@
+// What follows a sum: residual, clamp, activation, mask, in this order.
+#ifndef ST3_EPILOGUE_H
+#define ST3_EPILOGUE_H
+
+#include "lanes.h"
+#include "plan.h"
+
+// e^x = 2^n times a polynomial of the remainder; within 2 units in the last place.
+static vec exponential(vec x) {
+    x = vec_min(broadcast(88.0f), vec_max(broadcast(-87.0f), x));
+    vec scaled = x * 1.44269504f;
+    ivec n = __builtin_convertvector(scaled + blend(scaled < 0, broadcast(-0.5f), broadcast(0.5f)), ivec);
+    vec whole = __builtin_convertvector(n, vec);
+    vec r = x - whole * 0.693359375f + whole * 2.12194440e-4f;
+    vec p = broadcast(1.9875691500e-4f);
+    p = p * r + 1.3981999507e-3f;
+    p = p * r + 8.3334519073e-3f;
+    p = p * r + 4.1665795894e-2f;
+    p = p * r + 1.6666665459e-1f;
+    p = p * r + 5.0000001201e-1f;
+    p = p * r * r + r + 1.0f;
+    return p * (vec)((n + 127) << 23);
+}
+
+static vec sigmoid(vec x) { return 1.0f / (1.0f + exponential(-x)); }
+
+static vec hyperbolic_tangent(vec x) { return 2.0f * sigmoid(2.0f * x) - 1.0f; }
+
+// erf as a polynomial of degree 5 in 1 / (1 + p |x|) (Abramowitz and Stegun 7.1.26, error below 2e-7).
+static vec error_function(vec x) {
+    vec size = blend(x < 0, -x, x);
+    vec t = 1.0f / (1.0f + 0.3275911f * size);
+    vec p = ((((1.061405429f * t - 1.453152027f) * t + 1.421413741f) * t - 0.284496736f) * t + 0.254829592f) * t;
+    vec y = 1.0f - p * exponential(-size * size);
+    return blend(x < 0, -y, y);
+}
+
+static __attribute__((noinline)) vec activate(vec x, int32_t function) {
+    switch (function) {
+        case GELU:
+            return 0.5f * x * (1.0f + error_function(x * 0.70710678f));
+        case GELU_TANH:
+            return x * sigmoid(1.59576912f * (x + 0.044715f * x * x * x));
+        case SILU:
+            return x * sigmoid(x);
+        case HARDSWISH:
+            return x * vec_min(broadcast(1.0f), vec_max(broadcast(0.0f), x * (1.0f / 6) + 0.5f));
+        case HARDSIGMOID:
+            return vec_min(broadcast(1.0f), vec_max(broadcast(0.0f), x * (1.0f / 6) + 0.5f));
+        case SIGMOID:
+            return sigmoid(x);
+        case TANH:
+            return hyperbolic_tangent(x);
+        default:
+            return x;
+    }
+}
+
+typedef struct {
+    vec low, high;
+    int is_capped;  // without an upper bound, one instruction is saved
+} Clamp;
+
+INLINE Clamp clamp_of(const Epilogue* epilogue) {
+    return (Clamp){broadcast(epilogue->low), broadcast(epilogue->high), epilogue->high < INFINITY};
+}
+
+// `residual` and `mask` point to this vector's elements, or are NULL.
+INLINE vec add_clamp_mask(vec x, const float* residual, const Clamp clamp, const int32_t* mask) {
+    if (residual) x += load(residual);
+    x = vec_max(clamp.low, x);
+    if (clamp.is_capped) x = vec_min(clamp.high, x);
+    return mask ? apply_mask(x, *(const ivec*)mask) : x;
+}
+
+// Finish and store a tile of sums. Most tiles have neither mask nor upper bound; they skip the check per vector.
+INLINE void store_tile(const vec* sums, float* to, int64_t row, const float* addend, int64_t addend_row,
+                       const Clamp clamp, const int32_t* mask, int64_t mask_row, const int rows, const int columns) {
+    if (mask || clamp.is_capped) {
+        UNROLL for (int r = 0; r < rows; r++) UNROLL for (int c = 0; c < columns; c++)
+            store(to + r * row + c * LANES,
+                  add_clamp_mask(sums[r * columns + c], addend ? addend + r * addend_row + c * LANES : 0, clamp,
+                                 mask ? mask + r * mask_row + c * LANES : 0));
+    } else if (addend) {
+        UNROLL for (int r = 0; r < rows; r++) UNROLL for (int c = 0; c < columns; c++)
+            store(to + r * row + c * LANES,
+                  vec_max(clamp.low, sums[r * columns + c] + load(addend + r * addend_row + c * LANES)));
+    } else {
+        UNROLL for (int r = 0; r < rows; r++) UNROLL for (int c = 0; c < columns; c++)
+            store(to + r * row + c * LANES, vec_max(clamp.low, sums[r * columns + c]));
+    }
+}
+
+// Activations other than a clamp, applied after storing: a call among the sums would spill their registers.
+static __attribute__((noinline)) void activate_tile(float* out, int64_t row, int rows, int columns, int32_t function,
+                                                    const int32_t* mask, int64_t mask_row) {
+    for (int r = 0; r < rows; r++)
+        for (int c = 0; c < columns; c++) {
+            vec x = activate(load(out + r * row + c * LANES), function);
+            if (mask) x = apply_mask(x, *(const ivec*)(mask + r * mask_row + c * LANES));
+            store(out + r * row + c * LANES, x);
+        }
+}
+
+#endif

@@ -1,0 +1,47 @@
+"""Compile a model, call it, fork, call it in child and parent: python call_after_fork.py MODEL BATCH THREADS.
+
+A separate program, run by test_forks.py with OMP_NUM_THREADS=1, since torch's own threads do not survive a fork.
+"""
+
+import os
+import signal
+import sys
+
+import torch
+from torch import nn
+
+import st3
+
+MODELS = {
+    "classifier": (nn.Sequential(nn.Conv2d(3, 8, 3), nn.ReLU(), nn.Flatten(), nn.Linear(288, 5)), (3, 8, 8)),
+    "pictures": (
+        nn.Sequential(nn.Conv2d(3, 16, 3, padding=1), nn.ReLU(), nn.Conv2d(16, 16, 3)),
+        (3, 150, 150),
+    ),
+}
+
+
+def main(name: str, batch: int, threads: int) -> None:
+    torch.manual_seed(0)
+    model, shape = MODELS[name]
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.mul_(torch.rand_like(parameter) < 0.2)
+    x = torch.randn(batch, *shape)
+    fast = st3.engine.compile(model.eval(), x, threads=threads, tune=False)
+    want = fast(x)
+    child = os.fork()
+    if child == 0:
+        right = False
+        try:
+            signal.alarm(60)  # in case it waits for a thread that does not exist
+            right = torch.equal(fast(x), want)
+        finally:
+            os._exit(0 if right else 1)
+    assert os.waitpid(child, 0)[1] == 0, "the child's output is wrong or it hung"
+    assert torch.equal(fast(x), want), "the parent's output is wrong after the fork"
+    print("the same output in both processes")
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], int(sys.argv[2]), int(sys.argv[3]))
