@@ -51,7 +51,8 @@ if ROOT not in sys.path:  # the processes find the test modules by name
 def on_ranks(*counts: int) -> Callable[[Callable[..., None]], Callable[..., None]]:
     """Run the decorated test on so many processes, once for each of `counts`.
 
-    Parameters and fixtures are sent to every rank, which are seeded alike.
+    Without counts, a parameter `ranks` of the test says how many. Parameters and fixtures are sent to every rank, and all
+    ranks are seeded alike.
     """
 
     def decorate(body: Callable[..., None]) -> Callable[..., None]:
@@ -64,8 +65,10 @@ def on_ranks(*counts: int) -> Callable[[Callable[..., None]], Callable[..., None
         own = inspect.signature(body).parameters.values()
         ranks = inspect.Parameter("ranks", inspect.Parameter.KEYWORD_ONLY)
         test.__signature__ = inspect.Signature([*own, ranks])
-        every = pytest.mark.parametrize("ranks", counts, ids=[f"{count}-ranks" for count in counts])
-        return pytest.mark.distributed(every(test))
+        if counts:
+            every = pytest.mark.parametrize("ranks", counts, ids=[f"{count}-ranks" for count in counts])
+            test = every(test)
+        return pytest.mark.distributed(test)
 
     return decorate
 

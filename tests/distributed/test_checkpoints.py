@@ -57,8 +57,8 @@ def train(model: nn.Module, optimizer: Optimizer, first: int, last: int) -> None
         learn(model, optimizer, share(batch(step)))
 
 
-@pytest.mark.parametrize(("method", "optimizer"), [("ST3", "adamw"), ("no-STE", "sgd")])
-@on_ranks(2, 4)
+@pytest.mark.parametrize(("ranks", "method", "optimizer"), [(4, "ST3", "adamw"), (2, "no-STE", "sgd")])
+@on_ranks()
 def test_a_freshly_attached_run_resumes_bit_for_bit(method: str, optimizer: str, tmp_path: Path) -> None:
     model = sharded(crossed_network())
     its_optimizer = OPTIMIZERS[optimizer](model)
@@ -76,7 +76,7 @@ def test_a_freshly_attached_run_resumes_bit_for_bit(method: str, optimizer: str,
     assert fresh_sparsifier.step == 4
     assert fresh_sparsifier.thresholds == sparsifier.thresholds
     require_same_bits(weights(fresh_sparsifier), weights(sparsifier), "after loading")
-    for step in range(4, 8):
+    for step in range(4, 7):
         train(model, its_optimizer, step, step + 1)
         train(fresh, fresh_optimizer, step, step + 1)
         require_same_bits(weights(fresh_sparsifier), weights(sparsifier), f"after step {step + 1}")
@@ -86,8 +86,7 @@ def test_a_freshly_attached_run_resumes_bit_for_bit(method: str, optimizer: str,
     fresh_sparsifier.finalize()
 
 
-@pytest.mark.parametrize("ramp", ["cubic", "constant"])
-@pytest.mark.parametrize("optimizer", OPTIMIZERS)
+@pytest.mark.parametrize(("optimizer", "ramp"), [("sgd", "constant"), ("adamw", "cubic")])
 @on_ranks(2)
 def test_the_empty_step_that_creates_an_optimizers_state_is_not_counted(optimizer: str, ramp: str) -> None:
     model = sharded(crossed_network())

@@ -15,7 +15,7 @@ from torch.func import functional_call
 
 import st3
 
-STEPS = 200
+STEPS = 60
 SPARSITY = 0.98  # above 0.95, so that Feather's theta is at work
 
 
@@ -106,7 +106,7 @@ def _loss(model: nn.Module, weights: dict[str, Tensor] | None, step: int) -> Ten
 
 @pytest.mark.parametrize("optimizer_name", OPTIMIZERS)
 @pytest.mark.parametrize("method", METHODS, ids=repr)
-def test_200_steps_agree_with_autograd_through_the_textbook_form(method, optimizer_name):
+def test_a_run_agrees_with_autograd_through_the_textbook_form(method, optimizer_name):
     model, reference = _network(), _network()
     optimizer = OPTIMIZERS[optimizer_name](model.parameters())
     reference_optimizer = OPTIMIZERS[optimizer_name](reference.parameters())
@@ -141,12 +141,13 @@ def test_200_steps_agree_with_autograd_through_the_textbook_form(method, optimiz
             assert torch.allclose(parameter, raw[name], rtol=0, atol=1e-9)
 
 
-@pytest.mark.parametrize("every", [1, 5])
-def test_200_steps_of_gmp_agree_with_its_textbook_form(every):
+@pytest.mark.parametrize("every", [1, 3])
+def test_a_run_of_gmp_agrees_with_its_textbook_form(every):
     """W * mask in the forward pass of autograd; SGD with momentum written out; masks that only shrink."""
     model, reference = _network(), _network()
     optimizer = OPTIMIZERS["sgd"](model.parameters())
     settings = {"sparsity": 0.9, "total_steps": STEPS, "method": st3.methods.GMP(every=every)}
+    settings["ramp"] = st3.ramps.Cubic(end=31 / STEPS)
     sparsifier = st3.sparsify(model, optimizer, **settings)
     names = [layer.name for layer in sparsifier.layers]
     weights = dict(reference.named_parameters())
@@ -164,7 +165,7 @@ def test_200_steps_of_gmp_agree_with_its_textbook_form(every):
                 velocity[name] = 0.9 * velocity[name] + weight.grad + 1e-3 * weight
                 weight -= 0.05 * velocity[name]
                 weight.grad = None
-            if asked and ((step + 1) % every == 0 or step + 1 == STEPS // 2):
+            if asked and ((step + 1) % every == 0 or step + 1 == 31):
                 threshold = np.quantile(
                     np.concatenate([weights[n].abs().numpy().ravel() for n in names]), asked
                 )
@@ -203,7 +204,7 @@ def _textbook_groups(method: st3.methods.SRSTE | st3.methods.SSTE, raw: Tensor, 
 @pytest.mark.parametrize(
     "method", [st3.methods.SRSTE(n=1, m=2, decay=0.01), st3.methods.SRSTE(), st3.methods.SSTE(n=1, m=2), st3.methods.SSTE()]
 )
-def test_200_steps_of_n_in_m_agree_with_autograd_through_the_textbook_form(method, optimizer_name):
+def test_a_run_of_n_in_m_agrees_with_autograd_through_the_textbook_form(method, optimizer_name):
     """The decay of zeroed weights is the gradient of decay/2 times their squares, added to the loss."""
     model, reference = _network(), _network()
     optimizer = OPTIMIZERS[optimizer_name](model.parameters())
@@ -237,18 +238,18 @@ def test_200_steps_of_n_in_m_agree_with_autograd_through_the_textbook_form(metho
 
 
 @pytest.mark.parametrize("optimizer_name", OPTIMIZERS)
-def test_200_steps_of_acdc_agree_with_its_textbook_form(optimizer_name):
+def test_a_run_of_acdc_agrees_with_its_textbook_form(optimizer_name):
     """W * mask in the forward pass of autograd; with every dense phase a new optimizer begins."""
     model, reference = _network(), _network()
     optimizer = OPTIMIZERS[optimizer_name](model.parameters())
-    sparsifier = st3.sparsify(model, optimizer, sparsity=0.9, total_steps=STEPS, method="acdc")
+    sparsifier = st3.sparsify(model, optimizer, sparsity=0.9, total_steps=100, method="acdc")
     names = [layer.name for layer in sparsifier.layers]
     weights = dict(reference.named_parameters())
     masks = {name: torch.ones_like(weights[name]) for name in names}
     reference_optimizer = OPTIMIZERS[optimizer_name](reference.parameters())
-    pruned = {20, 40, 60, 80, 100, 120, 140, 170}  # 10, 20, ..., 70 and 85 of 100 epochs of two steps
-    restored = {30, 50, 70, 90, 110, 130, 150}
-    for step in range(1, STEPS + 1):
+    pruned = {10, 20, 30, 40, 50, 60, 70, 85}  # of the 100 epochs of the authors, here of one step each
+    restored = {15, 25, 35, 45, 55, 65, 75}
+    for step in range(1, 101):
         _loss(model, None, step).backward()
         optimizer.step()
         optimizer.zero_grad()

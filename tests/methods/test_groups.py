@@ -225,8 +225,7 @@ def test_the_scale_of_s_ste_is_found_at_the_start_and_stays():
 
 
 @every_method
-@pytest.mark.parametrize("optimizer", OPTIMIZERS)
-@pytest.mark.parametrize("cut", [1, 12])
+@pytest.mark.parametrize(("optimizer", "cut"), [("adamw", 1), ("sgd", 12)])
 def test_it_resumes_bit_for_bit(name, optimizer, cut, tmp_path):
     whole, its_optimizer, _ = start(name, optimizer)
     learn(whole, its_optimizer, range(STEPS))

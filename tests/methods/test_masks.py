@@ -342,8 +342,7 @@ def test_acdc_that_stops_in_a_dense_phase_says_so():
 
 
 @every_method
-@pytest.mark.parametrize("optimizer", OPTIMIZERS)
-@pytest.mark.parametrize("cut", [1, 12])
+@pytest.mark.parametrize(("optimizer", "cut"), [("adamw", 1), ("sgd", 12)])
 def test_it_resumes_bit_for_bit(name, optimizer, cut, tmp_path):
     whole, its_optimizer, _ = start(name, optimizer)
     learn(whole, its_optimizer, range(STEPS))

@@ -231,9 +231,20 @@ def test_a_copy_or_pickle_in_the_middle_of_the_search_is_on_its_own():
 # ---------------------------------------------------------------- everybody's loop
 
 
-@pytest.mark.parametrize("cut", [1, 20, 37])
-@pytest.mark.parametrize("order", ["attach, load", "load, attach"])
-@pytest.mark.parametrize("make", [sgd, lambda model: torch.optim.AdamW(model.parameters(), lr=0.01)])
+def adamw(model):
+    return torch.optim.AdamW(model.parameters(), lr=0.01)
+
+
+@pytest.mark.parametrize(
+    ("cut", "order", "make"),
+    [
+        (1, "load, attach", sgd),
+        (20, "attach, load", sgd),
+        (20, "load, attach", adamw),
+        (37, "attach, load", adamw),
+        (37, "load, attach", sgd),
+    ],
+)
 def test_it_resumes_bit_for_bit(cut, order, make, tmp_path):
     def begin():
         model = network()

@@ -22,7 +22,6 @@ OPTIMIZERS = {
     "adam": lambda p: torch.optim.Adam(p, lr=0.01),
     "adamw": lambda p: torch.optim.AdamW(p, lr=0.01, weight_decay=0.05),
 }
-every_optimizer = pytest.mark.parametrize("kind", OPTIMIZERS)
 
 
 def network(dtype=torch.float32):
@@ -74,16 +73,16 @@ def numbers(sparsifier):
     ("kind", "decay"),
     [("sgd", None), ("sgd", 0.02), ("plain", None), ("nesterov", None), ("adam", 0.02), ("adamw", None)],
 )
-def test_200_steps_agree_with_autograd_through_the_textbook_form(kind, decay):
+def test_a_run_agrees_with_autograd_through_the_textbook_form(kind, decay):
     model, reference = network(torch.float64), network(torch.float64)
     optimizer = OPTIMIZERS[kind](model.parameters())
-    sparsifier = st3.sparsify(model, optimizer, method=st3.methods.STR(init=-4, weight_decay=decay))
+    sparsifier = st3.sparsify(model, optimizer, method=st3.methods.STR(init=-2, weight_decay=decay))
     names = [layer.name for layer in sparsifier.layers]
-    learned = {name: nn.Parameter(torch.tensor(-4.0, dtype=torch.float64)) for name in names}
+    learned = {name: nn.Parameter(torch.tensor(-2.0, dtype=torch.float64)) for name in names}
     own = {} if decay is None else {"weight_decay": decay}
     groups = [{"params": list(reference.parameters())}, {"params": list(learned.values()), **own}]
     its_optimizer = OPTIMIZERS[kind](groups)
-    for step in range(200):
+    for step in range(80):
         learn(model, optimizer, [step])
         raw = dict(reference.named_parameters())
         sparse = {n: raw[n].sign() * torch.relu(raw[n].abs() - torch.sigmoid(learned[n])) for n in names}
@@ -93,7 +92,7 @@ def test_200_steps_agree_with_autograd_through_the_textbook_form(kind, decay):
         its_optimizer.zero_grad()
     for name, number in numbers(sparsifier).items():
         assert abs(number - learned[name]) < 1e-9
-        assert abs(number + 4) > 0.02  # it has been learned at all
+        assert abs(number + 2) > 0.02  # it has been learned at all
         found = optimizer.state[model.get_parameter(name)]["raw"]
         assert torch.allclose(found, reference.get_parameter(name), rtol=0, atol=1e-9)
 
@@ -144,7 +143,7 @@ def test_a_stronger_decay_of_the_number_gives_more_zeros():
     zeros = []
     for decay in (0.0, 0.02, 0.05):
         model, optimizer, sparsifier = start(method=st3.methods.STR(init=-5, weight_decay=decay))
-        learn(model, optimizer, range(80))
+        learn(model, optimizer, range(50))
         zeros.append(sparsifier.report().zeros)
     assert zeros == sorted(zeros)
     assert zeros[0] < zeros[1] < zeros[2]
@@ -244,9 +243,16 @@ def test_its_own_checkpoint_is_refused_by_another_method():
 # ---------------------------------------------------------------- everybody's loop
 
 
-@every_optimizer
-@pytest.mark.parametrize("cut", [1, 12])
-@pytest.mark.parametrize("order", ["attach, load", "load, attach"])
+@pytest.mark.parametrize(
+    ("kind", "cut", "order"),
+    [
+        ("sgd", 12, "attach, load"),
+        ("plain", 1, "load, attach"),
+        ("nesterov", 12, "load, attach"),
+        ("adam", 1, "attach, load"),
+        ("adamw", 12, "attach, load"),
+    ],
+)
 def test_it_resumes_bit_for_bit(kind, cut, order, tmp_path):
     whole, its_optimizer, sparsifier = start(kind)
     learn(whole, its_optimizer, range(STEPS))

@@ -87,22 +87,24 @@ def test_every_rank_of_a_handful_of_weights_is_found_with_its_ties() -> None:
     ]
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16], ids=str)
-@on_ranks(2, 4)
+@pytest.mark.parametrize(
+    ("ranks", "dtype"), [(4, torch.float32), (2, torch.float64), (2, torch.bfloat16)], ids=str
+)
+@on_ranks()
 def test_the_search_over_uneven_shards_agrees_with_sorting(dtype: torch.dtype) -> None:
     for wholes in pools(dtype):
         count = sum(whole.numel() for whole in wholes)
-        for k in sorted({1, 2, count // 10, count // 2, int(0.95 * count), count - 1, count}):
+        for k in sorted({1, count // 2, int(0.95 * count), count}):
             assert numbers(search(wholes, k)) == by_sorting(wholes, k), (k, dtype)
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
-@on_ranks(2, 4)
+@pytest.mark.parametrize(("ranks", "dtype"), [(4, torch.float32), (2, torch.float64)], ids=str)
+@on_ranks()
 def test_a_factor_per_layer_is_multiplied_with_the_magnitudes(dtype: torch.dtype) -> None:
     for wholes in pools(dtype):
         factors = [1.0 + 0.7 * i for i in range(len(wholes))]
         count = sum(whole.numel() for whole in wholes)
-        for k in (1, count // 3, int(0.9 * count), count):
+        for k in (count // 3, int(0.9 * count)):
             expected = by_sorting(wholes, k, factors)
             assert numbers(search(wholes, k, factors=factors)) == expected
             assert numbers(select(wholes, k, factors=factors)) == expected, (
@@ -110,24 +112,24 @@ def test_a_factor_per_layer_is_multiplied_with_the_magnitudes(dtype: torch.dtype
             )
 
 
-@on_ranks(2, 4)
+@on_ranks(4)
 def test_a_search_that_follows_drifting_weights_is_exact_at_every_step() -> None:
     generator = torch.Generator().manual_seed(1)
     wholes = [torch.randn(shape, generator=generator) for shape in ((10, 30), (3, 5, 3, 3), (33,))]
     count = sum(whole.numel() for whole in wholes)
     hint = Hint()
-    for step in range(40):
-        jump = 100.0 if step == 20 else 1.0  # somebody loads other weights: the window misses
+    for step in range(16):
+        jump = 100.0 if step == 8 else 1.0  # somebody loads other weights: the window misses
         wholes = [jump * (w + 0.02 * torch.randn(w.shape, generator=generator)) for w in wholes]
-        k = max(1, int(count * min(0.97, step / 30)))
+        k = max(1, int(count * min(0.97, step / 12)))
         assert numbers(search(wholes, k, hint=hint)) == by_sorting(wholes, k), step
 
 
 @on_ranks(2)
 def test_a_wrong_hint_never_changes_the_result() -> None:
     wholes = [torch.randn(10, 30), torch.zeros(5), torch.tensor([1e-40, 3e38])]
-    for low in (0.0, 1e-45, 1e-30, 0.3, 5.0, 3e38, torch.inf, torch.nan):
-        for k in (1, 5, 6, 7, 150, 306, 307):
+    for low in (0.0, 1e-45, 0.3, 3e38, torch.inf, torch.nan):
+        for k in (1, 6, 150, 307):
             hint = Hint(low=torch.tensor(low))
             assert numbers(search(wholes, k, hint=hint)) == by_sorting(wholes, k), (low, k)
             assert numbers(search(wholes, k, hint=hint)) == by_sorting(wholes, k), (low, k, "the second time")

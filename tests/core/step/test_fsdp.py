@@ -35,10 +35,9 @@ from torch.distributed.tensor import Shard, distribute_tensor
 
 import st3
 
-RAMP = {"sparsity": 0.9, "total_steps": 8, "ramp": cubic(1, 6, 8)}
-STEPS = range(8)
+RAMP = {"sparsity": 0.9, "total_steps": 6, "ramp": cubic(1, 5, 6)}
+STEPS = range(6)
 NOW = {"sparsity": 0.9, "total_steps": 3, "ramp": "constant"}
-ALLOCATIONS = ("global", "sigma", "uniform", "erk")
 
 
 def thresholds_alone(
@@ -56,9 +55,10 @@ def thresholds_alone(
 
 
 @pytest.mark.parametrize(
-    ("allocation", "optimizer"), [*((allocation, "sgd") for allocation in ALLOCATIONS), ("global", "adamw")]
+    ("ranks", "allocation", "optimizer"),
+    [(4, "global", "sgd"), (4, "erk", "adamw"), *((2, allocation, "sgd") for allocation in ("sigma", "uniform"))],
 )
-@on_ranks(2, 4)
+@on_ranks()
 def test_with_one_batch_for_all_ranks_every_bit_is_that_of_one_process(
     allocation: str, optimizer: str
 ) -> None:
@@ -82,11 +82,15 @@ def test_with_one_batch_for_all_ranks_every_bit_is_that_of_one_process(
 
 
 @pytest.mark.parametrize(
-    ("allocation", "dtype"),
-    [*((allocation, torch.float32) for allocation in ALLOCATIONS), ("sigma", torch.float64)],
+    ("ranks", "allocation", "dtype"),
+    [
+        (4, "sigma", torch.float32),
+        (2, "sigma", torch.float64),
+        *((2, allocation, torch.float32) for allocation in ("global", "uniform", "erk")),
+    ],
     ids=str,
 )
-@on_ranks(2, 4)
+@on_ranks()
 def test_thresholds_are_those_of_one_process_with_the_same_raw_weights(
     allocation: str, dtype: torch.dtype
 ) -> None:
@@ -95,20 +99,20 @@ def test_thresholds_are_those_of_one_process_with_the_same_raw_weights(
     sparsifier = st3.sparsify(model, optimizer, allocation=allocation, **RAMP)
     for step in STEPS:
         learn(model, optimizer, share(batch(step, dtype)))
-        if step in (2, 4, 7):
+        if step in (2, 5):
             raw = raws(sparsifier, optimizer)
             alone = thresholds_alone(crossed_network, raw, sparsifier.asked(step + 1), allocation=allocation)
             assert sparsifier.thresholds == alone, f"after step {step + 1}"
 
 
-@pytest.mark.parametrize("method", [st3.methods.ST3(), st3.methods.ST3(straight_through=False)], ids=["ST3", "no-STE"])
-@on_ranks(2, 4)
-def test_training_equals_one_process_with_the_same_global_batch(method: st3.methods.ST3) -> None:
+@pytest.mark.parametrize(("ranks", "straight_through"), [(4, False), (2, True)])
+@on_ranks()
+def test_training_equals_one_process_with_the_same_global_batch(straight_through: bool) -> None:
     alone = crossed_network(torch.float64)
     together = sharded(copy.deepcopy(alone))
     optimizers = [adamw(alone), adamw(together)]
     sparsifiers = [
-        st3.sparsify(model, optimizer, method=method, **RAMP)
+        st3.sparsify(model, optimizer, method=st3.methods.ST3(straight_through=straight_through), **RAMP)
         for model, optimizer in zip((alone, together), optimizers, strict=True)
     ]
     for step in STEPS:
@@ -161,7 +165,7 @@ def test_raw_weights_are_sharded_like_their_parameter() -> None:
     assert held == (0 if dist.get_rank() == 3 else 1)
 
 
-@on_ranks(2, 4)
+@on_ranks(4)
 def test_a_step_sends_counts_and_sums_of_filters_but_never_gathers() -> None:
     model = sharded(crossed_network())
     optimizer = sgd(model)
@@ -176,7 +180,7 @@ def test_a_step_sends_counts_and_sums_of_filters_but_never_gathers() -> None:
         optimizer.zero_grad()
 
 
-@on_ranks(4)
+@on_ranks(2)
 def test_every_layer_keeps_its_floor_of_weights() -> None:
     settings = {"allocation": "global", "min_weights": 7}
     model = sharded(crossed_network())
@@ -264,7 +268,7 @@ def test_filters_cut_by_tensor_parallelism_are_rescaled_as_a_whole() -> None:
 
 
 @pytest.mark.parametrize("channels", [4, 6])
-@on_ranks(2, 4)
+@on_ranks(2)
 def test_the_filters_of_a_grouped_transposed_convolution_are_right_or_refused(channels: int) -> None:
     torch.manual_seed(0)
     alone = nn.ConvTranspose2d(channels, 6, 3, groups=2)
@@ -431,7 +435,7 @@ def test_several_optimizers_map_every_gradient_once() -> None:
 # -------------------------------------------------------------------- the life of a run
 
 
-@on_ranks(4)
+@on_ranks(2)
 def test_a_report_lists_every_layer_and_says_that_macs_are_not_counted() -> None:
     model = sharded(crossed_network())
     sparsifier = st3.sparsify(model, sgd(model), **NOW)
@@ -446,7 +450,7 @@ def test_a_report_lists_every_layer_and_says_that_macs_are_not_counted() -> None
     )  # a repr, unlike a report, may be asked of one process alone
 
 
-@on_ranks(4)
+@on_ranks(2)
 def test_finalize_counts_lets_go_and_guards_the_zeros() -> None:
     model = sharded(crossed_network())
     optimizer = sgd(model)
@@ -471,7 +475,7 @@ def test_finalize_counts_lets_go_and_guards_the_zeros() -> None:
 
 
 @pytest.mark.parametrize("optimizer", OPTIMIZERS)
-@on_ranks(4)
+@on_ranks(2)
 def test_frozen_masks_stay_as_they_are_while_active_weights_train(optimizer: str) -> None:
     model = sharded(crossed_network())
     its_optimizer = OPTIMIZERS[optimizer](model)
@@ -491,7 +495,7 @@ def test_frozen_masks_stay_as_they_are_while_active_weights_train(optimizer: str
     sparsifier.finalize()
 
 
-@on_ranks(4)
+@on_ranks(2)
 def test_detach_puts_the_raw_weights_back_on_every_rank() -> None:
     model = sharded(crossed_network())
     optimizer = sgd(model)
