@@ -162,9 +162,7 @@ def _be_a_rank(rank: int, count: int, meeting_point: str, pipe: Connection) -> N
 
     torch.set_num_threads(1)
     patience = datetime.timedelta(seconds=TIMEOUT)
-    dist.init_process_group(
-        "gloo", init_method=meeting_point, timeout=patience, rank=rank, world_size=count
-    )
+    dist.init_process_group("gloo", init_method=meeting_point, timeout=patience, rank=rank, world_size=count)
     while True:
         answer = _work(*pipe.recv())
         with contextlib.suppress(BrokenPipeError):  # too late: the test has failed already

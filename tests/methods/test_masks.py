@@ -337,7 +337,9 @@ def test_acdc_that_stops_in_a_dense_phase_says_so():
     model, optimizer, sparsifier = start("acdc", total_steps=100)
     learn(model, optimizer, range(78))
     assert not sparsifier.at_target
-    with pytest.raises(st3.errors.TargetMissedError, match="training stopped at step 78, before the ramp's end"):
+    with pytest.raises(
+        st3.errors.TargetMissedError, match="training stopped at step 78, before the ramp's end"
+    ):
         sparsifier.finalize()
 
 
@@ -432,7 +434,10 @@ def test_frozen_masks_stay_frozen_when_resumed(name):
     ("make", "complaint"),
     [
         (lambda: st3.methods.GMP(every=0), "every must be at least 1 step, got 0"),
-        (lambda: st3.methods.RigL(drop=1.0), "drop is a part of the active weights, above 0 and below 1, got 1.0"),
+        (
+            lambda: st3.methods.RigL(drop=1.0),
+            "drop is a part of the active weights, above 0 and below 1, got 1.0",
+        ),
         (lambda: st3.methods.SET(until=0), "until is a part of the run, above 0 and at most 1, got 0"),
         (lambda: st3.methods.GraNet(exchange=2), "exchange is a part of the active weights"),
         (lambda: st3.methods.ACDC(warm_up=0.9), "the first before the second, got 0.9 and 0.85"),
