@@ -51,8 +51,8 @@ if ROOT not in sys.path:  # the processes find the test modules by name
 def on_ranks(*counts: int) -> Callable[[Callable[..., None]], Callable[..., None]]:
     """Run the decorated test on so many processes, once for each of `counts`.
 
-    Without counts, a parameter `ranks` of the test says how many. Parameters and fixtures are sent to every rank, and all
-    ranks are seeded alike.
+    Without counts, a parameter `ranks` of the test says how many. Parameters and fixtures are sent to every rank, and
+    all ranks are seeded alike.
     """
 
     def decorate(body: Callable[..., None]) -> Callable[..., None]:

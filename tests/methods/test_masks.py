@@ -155,7 +155,8 @@ def test_rigl_grows_where_the_gradient_is_largest_and_drops_the_smallest_weights
     ("method", "step", "count"),
     [
         # drop / 2 (1 + cos(pi t / until)) of 1,000 active weights, rounded down
-        (st3.methods.RigL(), 0, 300), (st3.methods.RigL(), 30, 196), (st3.methods.RigL(), 75, 0), (st3.methods.SET(), 30, 196),
+        (st3.methods.RigL(), 0, 300), (st3.methods.RigL(), 30, 196), (st3.methods.RigL(), 75, 0),
+        (st3.methods.SET(), 30, 196),
         # 0.005 + 0.495 / 2 (1 + cos(pi t)) of them, rounded up
         (st3.methods.GraNet(), 0, 500), (st3.methods.GraNet(), 50, 253), (st3.methods.GraNet(), 99, 6),
     ],
