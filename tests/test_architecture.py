@@ -19,12 +19,15 @@ ARROWS: dict[str, str] = {
     "models": "registry",
     "data": "atomic registry",
     "core": "measure registry tables",
-    "methods": "core registry",
+    "ramps": "core registry",
+    "allocations": "core registry",
+    "methods": "core ramps registry",
     "files": "atomic core measure registry tables",
     "engine": "atomic core measure registry tables",
     "training": "atomic core measure methods files registry tables",
     "integrations": "core",
-    "__init__": "core engine files methods measure",
+    "errors": "core files",
+    "__init__": "allocations core engine errors files methods measure ramps",
 }
 ARROWS["experiments"] = " ".join(ARROWS)
 ARROWS["cli"] = " ".join(ARROWS)
