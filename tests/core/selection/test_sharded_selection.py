@@ -12,7 +12,7 @@ from tests.processes import on_ranks
 from torch import Tensor
 from torch.distributed.device_mesh import init_device_mesh
 
-from st3.core.selection.select import bits
+from st3.core.selection import bits
 from st3.core.selection.select import Hint, Selected, select
 from st3.core.layers.shards import UNSHARDED, Shards
 
