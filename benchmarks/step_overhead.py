@@ -80,7 +80,9 @@ def attach(
 ) -> None:
     the_method = METHODS[method]() if isinstance(method, str) else method
     if not the_method.has_target:
-        st3.sparsify(model, optimizer, method=st3.methods.STR(init=-4.0))  # thresholds at work from the first step
+        st3.sparsify(
+            model, optimizer, method=st3.methods.STR(init=-4.0)
+        )  # thresholds at work from the first step
         return
 
     def rising(progress: float) -> float:

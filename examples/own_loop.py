@@ -51,9 +51,7 @@ def train(sparsity: float, data: tuple[Tensor, Tensor], seed: int = 0) -> tuple[
             optimizer.step()
             optimizer.zero_grad()
             schedule.step()
-        print(
-            f"  epoch {epoch + 1:2d}  loss {loss.item():.3f}  sparsity asked {sparsifier.asked():.3f}"
-        )
+        print(f"  epoch {epoch + 1:2d}  loss {loss.item():.3f}  sparsity asked {sparsifier.asked():.3f}")
     sparsifier.finalize()  # counts the zeros, raises if the target was missed
     return model, sparsifier
 

@@ -51,8 +51,8 @@ if ROOT not in sys.path:  # the processes find the test modules by name
 def on_ranks(*counts: int) -> Callable[[Callable[..., None]], Callable[..., None]]:
     """Run the decorated test on so many processes, once for each of `counts`.
 
-    Without counts, a parameter `ranks` of the test says how many. Parameters and fixtures are sent to every rank, and all
-    ranks are seeded alike.
+    Without counts, a parameter `ranks` of the test says how many. Parameters and fixtures are sent to every rank, and
+    all ranks are seeded alike.
     """
 
     def decorate(body: Callable[..., None]) -> Callable[..., None]:
@@ -162,9 +162,7 @@ def _be_a_rank(rank: int, count: int, meeting_point: str, pipe: Connection) -> N
 
     torch.set_num_threads(1)
     patience = datetime.timedelta(seconds=TIMEOUT)
-    dist.init_process_group(
-        "gloo", init_method=meeting_point, timeout=patience, rank=rank, world_size=count
-    )
+    dist.init_process_group("gloo", init_method=meeting_point, timeout=patience, rank=rank, world_size=count)
     while True:
         answer = _work(*pipe.recv())
         with contextlib.suppress(BrokenPipeError):  # too late: the test has failed already

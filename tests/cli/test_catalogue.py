@@ -5,8 +5,8 @@ import json
 import pytest
 
 from st3.core.budget.allocation import ALLOCATIONS
-from st3.core.method import METHODS
 from st3.core.budget.ramp import RAMPS
+from st3.core.method import METHODS
 from st3.data import DATASETS
 from st3.experiments.protocols import PROTOCOLS
 from st3.models import MODELS

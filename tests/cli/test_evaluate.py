@@ -91,7 +91,7 @@ def test_the_data_have_the_options_of_the_run(st3, tmp_path, monkeypatch):
         seen.append(augment)
         return make(augment=augment)
 
-    monkeypatch.setitem(DATASETS._things, "digits", note_and_make)
+    monkeypatch.setitem(DATASETS._things, "digits", watched)
     words = ("--epochs", 1, "--no-dense-twin", "--set", "data.options.augment=false", "--run", "a", "--quiet")
     assert st3("train", *words).exit_code == 0
     for path in ("a", "a/model.safetensors"):

@@ -76,8 +76,8 @@ def test_options_are_merged_into_the_stored_spec_not_into_the_usual_one():
     ):
         assert given.merge_into(stored) == stored
     assert differences(SpecOptions(sparse={"method": "st3"}).merge_into(stored), stored) == [
-        "sparse.method: 'st3', not 'feather'",
-        "sparse.arguments.power: None, not 2.0",
+        "sparse.method.name: 'st3', not 'feather'",
+        "sparse.method.arguments.power: None, not 2.0",
     ]
 
 

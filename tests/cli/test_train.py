@@ -63,7 +63,7 @@ def test_options_reach_the_spec(st3, tmp_path):
     assert answer.exit_code == 0, answer.output
     spec = json.loads((tmp_path / "a" / "spec.json").read_text())
     assert spec["seeds"] == {"init": 3, "data": 4}
-    assert (spec["sparse"]["sparsity"], spec["sparse"]["allocation"]) == (0.5, "uniform")
+    assert (spec["sparse"]["sparsity"], spec["sparse"]["allocation"]["name"]) == (0.5, "uniform")
     assert spec["recipe"]["optimizer"]["lr"] == 0.05
     assert spec["machine"] == spec["machine"] | {
         "threads": 1,
@@ -159,7 +159,7 @@ def test_digits_need_no_files(st3, tmp_path, words, needless):
     answer = st3("train", *words)
     assert (answer.exit_code, answer.stderr) == (
         1,
-        f"error: the spec has faults: data set 'digits' needs no files: leave out {said}, or name another --data "
+        f"error: the spec has faults: data set 'digits' needs no files: leave out {needless}, or name another --data "
         "(cifar10, cifar100, fashion_mnist, folder, imagenet)\n",
     )
     assert not (tmp_path / "runs").exists()
@@ -179,7 +179,7 @@ def test_the_method_dense_by_a_change_is_a_dense_run(st3, tmp_path):
     answer = st3("train", "--epochs", 1, "--set", "sparse.method=dense", "--run", "a", "--quiet")
     assert answer.exit_code == 0, answer.output
     spec = json.loads((tmp_path / "a" / "spec.json").read_text())
-    found = (spec["sparse"]["method"], spec["sparse"]["sparsity"], spec["protocol"]["name"])
+    found = (spec["sparse"]["method"]["name"], spec["sparse"]["sparsity"], spec["protocol"]["name"])
     assert found == ("dense", 0.0, "single")
 
 
@@ -218,7 +218,7 @@ def test_options_that_agree_with_a_run_resume_it(st3, finished, words):
         (("--model", "resnet20"), "model.name: 'resnet20', not 'digits_cnn'"),
         (
             ("--method", "dense"),
-            "sparse.method: 'dense', not 'st3'; sparse.sparsity: 0.0, not 0.9; "
+            "sparse.method.name: 'dense', not 'st3'; sparse.sparsity: 0.0, not 0.9; "
             "protocol.name: 'single', not 'twin'",
         ),
     ],
@@ -233,7 +233,8 @@ def test_faults_are_reported_when_a_run_is_resumed(st3, finished):
     answer = st3("train", "--run", finished, "--resume", "--method", "st33", "--set", "machin.threads=1")
     assert answer.stderr.splitlines()[1:] == [
         "  unknown key 'machin.threads'; did you mean 'machine.threads'? (known: data, model, sparse, recipe, seeds, "
-        "machine, protocol, name, epochs, batch_size, clip_norm, label_smoothing, optimizer, rate, ramp)",
+        "machine, record, protocol, name, epochs, batch_size, clip_norm, label_smoothing, optimizer, rate, ramp, "
+        "freeze_epochs, rewind)",
         f"  unknown method 'st33'; did you mean 'st3'? (known: {', '.join(METHODS)})",
     ]
 

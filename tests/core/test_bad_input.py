@@ -31,7 +31,9 @@ from torch.optim import Optimizer
 
 import st3
 
-pytestmark = pytest.mark.filterwarnings("ignore::st3.errors.LayerCollapseWarning")  # tiny layers lose filters easily
+pytestmark = pytest.mark.filterwarnings(
+    "ignore::st3.errors.LayerCollapseWarning"
+)  # tiny layers lose filters easily
 
 
 @contextmanager
@@ -115,7 +117,9 @@ def test_total_steps_must_be_a_whole_number_of_at_least_one(steps: Any) -> None:
 def test_a_missing_total_steps_is_called_missing() -> None:
     model = TinyNet()
     optimizer = sgd(model.parameters())
-    says = "total_steps is missing: give the number of optimizer.step calls in the whole run, such as epochs * "
+    says = (
+        "total_steps is missing: give the number of optimizer.step calls in the whole run, such as epochs * "
+    )
     for given in ({}, {"total_steps": None}):
         with refused(model, optimizer, says, kind=TypeError):
             st3.sparsify(model, optimizer, sparsity=0.8, **given)
@@ -243,7 +247,9 @@ def test_an_unknown_ramp_gets_a_suggestion() -> None:
 
 @pytest.mark.parametrize("method", [st3.methods.ST3, 3, None])
 def test_a_method_is_a_name_or_an_object(method: Any) -> None:
-    check("method must be a name", f"such as st3.methods.ST3(), got {method!r}", kind=TypeError, method=method)
+    check(
+        "method must be a name", f"such as st3.methods.ST3(), got {method!r}", kind=TypeError, method=method
+    )
 
 
 @pytest.mark.parametrize("allocation", [st3.allocations.Sigma, 3])
@@ -340,7 +346,9 @@ def steps_without_a_look_at_the_loss(model: TinyNet, optimizer: Optimizer, steps
         (model.conv.weight.sum() + model.deep.weight.nansum() + model.head.weight.sum()).backward()
 
 
-@pytest.mark.parametrize("method", ["st3", "feather", st3.methods.ST3(soft=False, straight_through=False)], ids=str)
+@pytest.mark.parametrize(
+    "method", ["st3", "feather", st3.methods.ST3(soft=False, straight_through=False)], ids=str
+)
 @pytest.mark.parametrize("allocation", ["global", "sigma", "uniform", "erk", "lamp"])
 def test_nan_weights_during_training_are_told_with_layer_and_step(method: Any, allocation: str) -> None:
     model = TinyNet()
@@ -590,7 +598,9 @@ def scale_weights(model: TinyNet) -> None:
 
 
 @pytest.mark.parametrize("change", [replace_weights, scale_weights])
-@pytest.mark.parametrize("method", [st3.methods.ST3(), st3.methods.ST3(soft=False), st3.methods.Feather()], ids=str)
+@pytest.mark.parametrize(
+    "method", [st3.methods.ST3(), st3.methods.ST3(soft=False), st3.methods.Feather()], ids=str
+)
 def test_weights_changed_in_mid_training_raise_instead_of_being_undone(
     change: Callable[[Any], None], method: Any
 ) -> None:
@@ -624,7 +634,9 @@ def test_filling_zeros_of_a_frozen_run_raises() -> None:
     train(model, optimizer, 7)
     sparsifier.freeze()
     replace_weights(model)
-    with pytest.raises(st3.errors.WeightsReplacedError, match=r"layer 'conv\.weight' was changed from outside"):
+    with pytest.raises(
+        st3.errors.WeightsReplacedError, match=r"layer 'conv\.weight' was changed from outside"
+    ):
         train(model, optimizer, range(7, 8))
 
 

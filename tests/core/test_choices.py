@@ -42,20 +42,36 @@ RANDOM = "begins with random masks, which carry no information about which layer
 GROUPS = "keeps n of every m weights in every layer"
 ONE_SPARSITY = "keeps one sparsity from the first step to the last, so "
 REFUSED = [
-    ("rigl", {"allocation": "global"}, f"RigL {RANDOM}'global' means nothing to it: leave it out, or take 'uniform'"),
+    (
+        "rigl",
+        {"allocation": "global"},
+        f"RigL {RANDOM}'global' means nothing to it: leave it out, or take 'uniform'",
+    ),
     ("rigl", {"allocation": st3.allocations.Sigma()}, f"RigL {RANDOM}'sigma' means nothing to it"),
     ("set", {"allocation": "lamp"}, f"SET {RANDOM}'lamp' means nothing to it"),
     ("static", {"allocation": "sigma"}, f"Static {RANDOM}'sigma' means nothing to it"),
     ("rigl", {"ramp": "cubic"}, f"RigL {ONE_SPARSITY}ramp='cubic' means nothing to it: leave ramp out"),
-    ("rigl", {"ramp": Cubic(0, 1)}, f"RigL {ONE_SPARSITY}ramp=Cubic(start=0, end=1) means nothing to it: leave ramp"),
+    (
+        "rigl",
+        {"ramp": Cubic(0, 1)},
+        f"RigL {ONE_SPARSITY}ramp=Cubic(start=0, end=1) means nothing to it: leave ramp",
+    ),
     ("rigl", {"ramp": Constant(start=0.5)}, f"RigL {ONE_SPARSITY}it cannot begin later: leave ramp out"),
     ("set", {"ramp": half}, f"SET {ONE_SPARSITY}ramp=<function half"),
     ("static", {"ramp": "linear"}, f"Static {ONE_SPARSITY}ramp='linear'"),
     ("sr_ste", {"ramp": "cubic"}, f"SRSTE {ONE_SPARSITY}ramp='cubic'"),
     ("sr_ste", {"ramp": Constant(start=0.5)}, f"SRSTE {ONE_SPARSITY}it cannot begin later: leave ramp out"),
     ("sr_ste", {"allocation": "global"}, f"SRSTE {GROUPS}, so allocation='global' means nothing to it"),
-    ("sr_ste", {"allocation": Mine()}, f"SRSTE {GROUPS}, so allocation=Mine() means nothing to it: leave it out"),
-    ("s_ste", {"allocation": st3.allocations.ERK()}, f"SSTE {GROUPS}, so allocation='erk' means nothing to it"),
+    (
+        "sr_ste",
+        {"allocation": Mine()},
+        f"SRSTE {GROUPS}, so allocation=Mine() means nothing to it: leave it out",
+    ),
+    (
+        "s_ste",
+        {"allocation": st3.allocations.ERK()},
+        f"SSTE {GROUPS}, so allocation='erk' means nothing to it",
+    ),
     ("s_ste", {"min_weights": 3}, f"SSTE {GROUPS}: leave min_weights out"),
     ("sr_ste", {"layer_sparsity": {"deep": 0.5}}, f"SRSTE {GROUPS}: leave layer_sparsity out"),
     (
@@ -63,14 +79,26 @@ REFUSED = [
         {"sparsity": 0.9},
         "SRSTE(n=2, m=4, decay=0.0002) has a sparsity of 0.5, not 0.9: leave sparsity out, or change the method",
     ),
-    ("acdc", {"ramp": "cubic"}, "ACDC brings a ramp of its own, so ramp='cubic' means nothing to it: leave ramp out"),
+    (
+        "acdc",
+        {"ramp": "cubic"},
+        "ACDC brings a ramp of its own, so ramp='cubic' means nothing to it: leave ramp out",
+    ),
     (
         "acdc",
         {"ramp": Phases(0.2, 0.7, rounds=2, rest=1)},
         "ACDC sets the times of its ramp by settings of its own: leave ramp out",
     ),
-    ("gmp", {"ramp": "phases"}, "GMP never restores what it has pruned, so ramp='phases' means nothing to it"),
-    ("gmp", {"ramp": Phases()}, "GMP never restores what it has pruned, so ramp='phases' means nothing to it"),
+    (
+        "gmp",
+        {"ramp": "phases"},
+        "GMP never restores what it has pruned, so ramp='phases' means nothing to it",
+    ),
+    (
+        "gmp",
+        {"ramp": Phases()},
+        "GMP never restores what it has pruned, so ramp='phases' means nothing to it",
+    ),
     ("granet", {"ramp": "phases"}, "GraNet never restores what it has pruned"),
     ("probmask", {"allocation": "erk"}, "ProbMask learns how the sparsity is shared among the layers"),
     ("st3", {"sparsity": None}, "sparsity is missing: give the fraction of zeros at the end, such as"),

@@ -415,7 +415,9 @@ def test_finalize_names_the_layer_that_missed_a_sparsity_of_its_own() -> None:
     optimizer = sgd(model.parameters())
     sparsifier = sparsify(model, optimizer, layer_sparsity={"spare": 0.5})
     train(model, optimizer, STEPS)
-    with pytest.raises(st3.errors.TargetMissedError, match=r"layer 'spare\.weight' has 0 zeros, 800 were asked for"):
+    with pytest.raises(
+        st3.errors.TargetMissedError, match=r"layer 'spare\.weight' has 0 zeros, 800 were asked for"
+    ):
         sparsifier.finalize()
 
 
@@ -663,11 +665,22 @@ def collapsing(**changes: Any) -> tuple[TinyNet, Optimizer, st3.Sparsifier]:
     with torch.no_grad():
         model.deep.weight.mul_(1e-4)
     optimizer = torch.optim.SGD(model.parameters(), lr=1e-4)
-    return model, optimizer, sparsify(model, optimizer, **{"total_steps": 30, "ramp": cubic(0, 10, 30), **changes})
+    return (
+        model,
+        optimizer,
+        sparsify(model, optimizer, **{"total_steps": 30, "ramp": cubic(0, 10, 30), **changes}),
+    )
 
 
 @pytest.mark.parametrize(
-    "method", [st3.methods.ST3(), st3.methods.ST3(exact_rescale=True), st3.methods.ST3(soft=False), st3.methods.Feather()], ids=str
+    "method",
+    [
+        st3.methods.ST3(),
+        st3.methods.ST3(exact_rescale=True),
+        st3.methods.ST3(soft=False),
+        st3.methods.Feather(),
+    ],
+    ids=str,
 )
 def test_a_layer_without_active_weights_gives_a_warning_and_no_nan(method: Any) -> None:
     model, optimizer, _ = collapsing(method=method)

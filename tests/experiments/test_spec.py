@@ -2,6 +2,8 @@
 
 import pytest
 
+from st3.experiments.build import build_method
+from st3.experiments.sparse_choices import choose_ramp
 from st3.experiments.spec import compose
 from st3.training.sections import SettingsError
 
@@ -76,9 +78,63 @@ def test_a_value_in_place_of_a_table_is_one_fault_among_others(section):
     assert any(fault.startswith(f"{section}: input should be a valid dictionary") for fault in found)
 
 
-@pytest.mark.parametrize("key", ["data.name", "model.name", "sparse.method", "sparse.ramp", "protocol.name"])
+@pytest.mark.parametrize(
+    "key", ["data.name", "model.name", "sparse.method.name", "sparse.ramp.name", "protocol.name"]
+)
 def test_a_name_that_is_not_a_string_is_a_fault(key):
     assert faults({key: [1]}) == [f"{key}: input should be a valid string, got [1]"]
+
+
+@pytest.mark.parametrize("key", ["method", "ramp", "allocation"])
+def test_a_choice_is_a_name_or_a_table(key):
+    fault = f"sparse.{key}: must be a name, or a table with a name and arguments, got [1]"
+    assert faults({f"sparse.{key}": [1]}) == [fault]
+
+
+def test_method_ramp_and_allocation_are_each_a_name_with_arguments():
+    changes = {
+        "sparse.method.arguments.soft": False,
+        "sparse.arguments.rescale": False,  # short for those of the method
+        "sparse.ramp": {"name": "linear", "arguments": {"end": 0.8}},
+        "sparse.allocation": "sigma",
+        "sparse.allocation.arguments.factor": "fan_in",
+    }
+    spec = compose(changes=changes)
+    assert spec.sparse.method.arguments == {"soft": False, "rescale": False}
+    assert spec.sparse.ramp.model_dump() == {"name": "linear", "arguments": {"end": 0.8}}
+    assert spec.sparse.allocation.model_dump() == {"name": "sigma", "arguments": {"factor": "fan_in"}}
+
+
+@pytest.mark.parametrize(
+    ("changes", "fault"),
+    [
+        ({"sparse.allocation": "sigma", "sparse.allocation.arguments.factor": "fan"}, "'sigma', argument 'factor'"),
+        ({"sparse.ramp.arguments.strat": 0.1}, "ramp 'cubic' takes no argument 'strat'; did you mean 'start'?"),
+        ({"sparse.ramp.arguments.end": 80}, "ramp 'cubic': end is a fraction of the run, from 0 to 1, got 80: divide"),
+        ({"sparse.method": "granet", "sparse.arguments.initial_allocation": "erq"}, "unknown allocation 'erq'"),
+    ],
+)  # fmt: skip
+def test_arguments_are_checked_as_the_objects_check_them(changes, fault):
+    assert any(fault in found for found in faults(changes))
+
+
+@pytest.mark.parametrize(
+    ("sparse", "changes", "times"),
+    [
+        ({}, {}, (1 / 30, 18 / 30)),  # the recipe's
+        ({"method": "probmask"}, {}, (0.16, 0.6)),  # the method's own
+        ({"method": "feather"}, {}, (0.0, 0.5)),
+        ({"method": "granet"}, {}, (0.0, 0.5)),
+        ({"method": "probmask"}, {"sparse.ramp.arguments.end": 0.4}, (0.16, 0.4)),  # the user's win
+        ({}, {"ramp.end": 15}, (1 / 30, 0.5)),
+    ],
+)
+def test_a_methods_own_times_win_over_the_recipes_and_the_users_over_both(sparse, changes, times):
+    spec = compose(sparse=sparse, changes=changes)
+    ramp = choose_ramp(
+        spec.sparse.ramp.name, spec.sparse.ramp.arguments, build_method(spec.sparse), spec.recipe
+    )
+    assert (ramp.start, ramp.end) == times
 
 
 def test_usual_values_follow_from_changes_too():
@@ -97,7 +153,11 @@ def test_settings_that_contradict_dense_are_refused():
 
 def test_a_method_that_implies_its_sparsity_needs_none_and_refuses_any_other():
     spec = compose(sparse={"method": "sr_ste"}, changes={"sparse.arguments.n": 1, "sparse.arguments.m": 8})
-    assert (spec.sparse.sparsity, spec.sparse.allocation, spec.sparse.ramp) == (0.875, "uniform", "constant")
+    assert (spec.sparse.sparsity, spec.sparse.allocation.name, spec.sparse.ramp.name) == (
+        0.875,
+        "uniform",
+        "constant",
+    )
     assert compose(sparse={"method": "s_ste", "sparsity": 0.5}).sparse.sparsity == 0.5
     assert faults(sparse={"method": "s_ste", "sparsity": 0.9}) == [
         "SSTE(n=2, m=4) has a sparsity of 0.5, not 0.9: leave sparsity out, or change the method"

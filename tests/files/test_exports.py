@@ -146,7 +146,9 @@ def test_bad_examples_are_refused(export, tmp_path):
         ValueError, match=r"^example_input has no batch: .*, or say dynamic=\{\} to fix all shapes$"
     ):
         export(Small(), torch.tensor(1.0), tmp_path / "m")
-    with pytest.raises(st3.errors.ExportError, match=r"^Small cannot take an input of 2x3x8x8: Given groups=1"):
+    with pytest.raises(
+        st3.errors.ExportError, match=r"^Small cannot take an input of 2x3x8x8: Given groups=1"
+    ):
         export(Small(), torch.ones(2, 3, 8, 8), tmp_path / "m")
     with pytest.raises(st3.errors.ExportError) as error:
         export(Small(), {"y": torch.ones(2, 1, 8, 8)}, tmp_path / "m")
@@ -187,7 +189,8 @@ def test_if_torch_cannot_trace_a_model_only_the_error_says_so(export, kind, tmp_
 @every_export
 def test_an_export_with_other_answers_is_not_written(export, tmp_path):
     with pytest.raises(
-        st3.errors.ExportError, match=r"gives other answers than the model: for an input of 2x3 they differ by 1 of"
+        st3.errors.ExportError,
+        match=r"gives other answers than the model: for an input of 2x3 they differ by 1 of",
     ):
         export(Counting(), torch.zeros(2, 3), tmp_path / "m")
     assert not list(tmp_path.iterdir())

@@ -69,7 +69,10 @@ METHODS = [
 ]
 
 # Methods that are one of the ablations under the name of a paper.
-SAME = {st3.methods.Soft: st3.methods.ST3(rescale=False, straight_through=False), st3.methods.DNW: st3.methods.ST3(soft=False, rescale=False)}
+SAME = {
+    st3.methods.Soft: st3.methods.ST3(rescale=False, straight_through=False),
+    st3.methods.DNW: st3.methods.ST3(soft=False, rescale=False),
+}
 
 OPTIMIZERS: dict[str, Callable[..., torch.optim.Optimizer]] = {
     "sgd": lambda parameters: torch.optim.SGD(parameters, lr=0.05, momentum=0.9, weight_decay=1e-3),
@@ -189,7 +192,9 @@ def _groups_by_hand(method: st3.methods.SRSTE | st3.methods.SSTE, raw: Tensor) -
     return (torch.from_numpy(x).reshape(places.shape).movedim(-1, 1) for x in (mask, threshold))  # type: ignore[return-value]
 
 
-def _textbook_groups(method: st3.methods.SRSTE | st3.methods.SSTE, raw: Tensor, scale: float | None) -> tuple[Tensor, Tensor]:
+def _textbook_groups(
+    method: st3.methods.SRSTE | st3.methods.SSTE, raw: Tensor, scale: float | None
+) -> tuple[Tensor, Tensor]:
     """Return the sparse weight and what the loss is charged for it."""
     mask, threshold = _groups_by_hand(method, raw)
     if isinstance(method, st3.methods.SRSTE):
@@ -202,7 +207,13 @@ def _textbook_groups(method: st3.methods.SRSTE | st3.methods.SSTE, raw: Tensor, 
 
 @pytest.mark.parametrize("optimizer_name", OPTIMIZERS)
 @pytest.mark.parametrize(
-    "method", [st3.methods.SRSTE(n=1, m=2, decay=0.01), st3.methods.SRSTE(), st3.methods.SSTE(n=1, m=2), st3.methods.SSTE()]
+    "method",
+    [
+        st3.methods.SRSTE(n=1, m=2, decay=0.01),
+        st3.methods.SRSTE(),
+        st3.methods.SSTE(n=1, m=2),
+        st3.methods.SSTE(),
+    ],
 )
 def test_a_run_of_n_in_m_agrees_with_autograd_through_the_textbook_form(method, optimizer_name):
     """The decay of zeroed weights is the gradient of decay/2 times their squares, added to the loss."""
@@ -279,7 +290,11 @@ def test_the_comparison_can_fail():
         model = _network()
         optimizer = OPTIMIZERS["sgd"](model.parameters())
         st3.sparsify(
-            model, optimizer, sparsity=0.9, total_steps=50, method=st3.methods.ST3(straight_through=straight_through)
+            model,
+            optimizer,
+            sparsity=0.9,
+            total_steps=50,
+            method=st3.methods.ST3(straight_through=straight_through),
         )
         for step in range(50):
             _loss(model, None, step).backward()

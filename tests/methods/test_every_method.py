@@ -372,7 +372,9 @@ def test_a_sparse_model_without_raw_weights_is_refused_until_it_is_adopted(metho
     sparsifier = sparsify(model, optimizer, method)
     nn.functional.cross_entropy(model(PICTURES), KINDS).backward()
     for call in (optimizer.step, sparsifier.finalize):
-        with pytest.raises(ValueError, match=r"^\d\d% of the weights .* holds no raw weights.*from_sparse=True"):
+        with pytest.raises(
+            ValueError, match=r"^\d\d% of the weights .* holds no raw weights.*from_sparse=True"
+        ):
             call()
     assert sparsifier.step == 0
     sparsifier.adopt()
@@ -397,7 +399,9 @@ def test_weights_replaced_from_outside_stop_every_step_until_they_are_adopted(me
     train(model, optimizer, STEPS - 2)  # the ramp is over, and AC/DC in its last sparse phase
     other = replace_weights(model)
     for _ in range(2):
-        with pytest.raises(st3.errors.WeightsReplacedError, match=r"was changed from outside.*call adopt\(\)"):
+        with pytest.raises(
+            st3.errors.WeightsReplacedError, match=r"was changed from outside.*call adopt\(\)"
+        ):
             train(model, optimizer, 1)
         optimizer.zero_grad()
     assert sparsifier.step == STEPS - 2
@@ -418,10 +422,9 @@ def test_with_other_weights_the_model_is_not_at_its_target_and_finalize_says_why
     assert not sparsifier.at_target
     with pytest.raises(st3.errors.TargetMissedError) as error:
         sparsifier.finalize()
-    assert (
-        "these are not the weights of the last step: 'conv1.weight', " in str(error.value)
-        or "these are not the weights of the last step: 'conv2.weight', " in str(error.value)
-    )
+    assert "these are not the weights of the last step: 'conv1.weight', " in str(
+        error.value
+    ) or "these are not the weights of the last step: 'conv2.weight', " in str(error.value)
     assert "train longer" not in str(error.value)
     assert sparsifier.is_attached
 

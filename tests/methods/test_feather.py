@@ -16,9 +16,7 @@ def attach(method, *, weight=W, sparsity=0.5):
     with torch.no_grad():
         layer.weight.copy_(weight)
     optimizer = torch.optim.SGD(layer.parameters(), lr=0.1)
-    st3.sparsify(
-        layer, optimizer, sparsity=sparsity, total_steps=100, ramp="constant", method=method
-    )
+    st3.sparsify(layer, optimizer, sparsity=sparsity, total_steps=100, ramp="constant", method=method)
     return layer, optimizer
 
 

@@ -14,7 +14,11 @@ from st3.core.families.grouped import in_groups, n_largest
 from st3.core.layers.find import find_layers
 
 STEPS = 24
-METHODS = {"sr_ste": st3.methods.SRSTE(decay=0.01), "sr_ste 1:8": st3.methods.SRSTE(n=1, m=8), "s_ste": st3.methods.SSTE()}
+METHODS = {
+    "sr_ste": st3.methods.SRSTE(decay=0.01),
+    "sr_ste 1:8": st3.methods.SRSTE(n=1, m=8),
+    "s_ste": st3.methods.SSTE(),
+}
 OPTIMIZERS = {
     "sgd": lambda p, **options: torch.optim.SGD(p, lr=0.05, momentum=0.9, weight_decay=1e-3, **options),
     "adamw": lambda p, **options: torch.optim.AdamW(p, lr=0.01, **options),

@@ -155,7 +155,8 @@ def test_rigl_grows_where_the_gradient_is_largest_and_drops_the_smallest_weights
     ("method", "step", "count"),
     [
         # drop / 2 (1 + cos(pi t / until)) of 1,000 active weights, rounded down
-        (st3.methods.RigL(), 0, 300), (st3.methods.RigL(), 30, 196), (st3.methods.RigL(), 75, 0), (st3.methods.SET(), 30, 196),
+        (st3.methods.RigL(), 0, 300), (st3.methods.RigL(), 30, 196), (st3.methods.RigL(), 75, 0),
+        (st3.methods.SET(), 30, 196),
         # 0.005 + 0.495 / 2 (1 + cos(pi t)) of them, rounded up
         (st3.methods.GraNet(), 0, 500), (st3.methods.GraNet(), 50, 253), (st3.methods.GraNet(), 99, 6),
     ],
@@ -337,7 +338,9 @@ def test_acdc_that_stops_in_a_dense_phase_says_so():
     model, optimizer, sparsifier = start("acdc", total_steps=100)
     learn(model, optimizer, range(78))
     assert not sparsifier.at_target
-    with pytest.raises(st3.errors.TargetMissedError, match="training stopped at step 78, before the ramp's end"):
+    with pytest.raises(
+        st3.errors.TargetMissedError, match="training stopped at step 78, before the ramp's end"
+    ):
         sparsifier.finalize()
 
 
@@ -432,7 +435,10 @@ def test_frozen_masks_stay_frozen_when_resumed(name):
     ("make", "complaint"),
     [
         (lambda: st3.methods.GMP(every=0), "every must be at least 1 step, got 0"),
-        (lambda: st3.methods.RigL(drop=1.0), "drop is a part of the active weights, above 0 and below 1, got 1.0"),
+        (
+            lambda: st3.methods.RigL(drop=1.0),
+            "drop is a part of the active weights, above 0 and below 1, got 1.0",
+        ),
         (lambda: st3.methods.SET(until=0), "until is a part of the run, above 0 and at most 1, got 0"),
         (lambda: st3.methods.GraNet(exchange=2), "exchange is a part of the active weights"),
         (lambda: st3.methods.ACDC(warm_up=0.9), "the first before the second, got 0.9 and 0.85"),

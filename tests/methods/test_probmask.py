@@ -13,7 +13,9 @@ from torch.func import functional_call
 import st3
 from st3.core.projection import project
 
-pytestmark = pytest.mark.filterwarnings("ignore::st3.errors.LayerCollapseWarning")  # small layers lose filters
+pytestmark = pytest.mark.filterwarnings(
+    "ignore::st3.errors.LayerCollapseWarning"
+)  # small layers lose filters
 
 STEPS = 40
 QUICK = st3.methods.ProbMask(lr=0.05)

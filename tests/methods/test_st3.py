@@ -122,7 +122,9 @@ def test_straight_through_every_weight_gets_the_gradient_of_its_sparse_weight(so
 def test_straight_through_the_gradient_is_not_even_copied():
     assert ST3().is_straight_through(0.99)
     grad, sparse = torch.ones(2, 4), torch.where(ACTIVE, W, 0.0)
-    view = WeightView(W, sparse, 0.15, 0.99, filter_means=lambda values: values, scale=torch.full((2, 1), 7.0))
+    view = WeightView(
+        W, sparse, 0.15, 0.99, filter_means=lambda values: values, scale=torch.full((2, 1), 7.0)
+    )
     assert ST3().raw_gradient(grad, view) is grad
 
 

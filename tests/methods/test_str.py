@@ -12,7 +12,9 @@ from torch.func import functional_call
 
 import st3
 
-pytestmark = pytest.mark.filterwarnings("ignore::st3.errors.LayerCollapseWarning")  # small layers lose filters
+pytestmark = pytest.mark.filterwarnings(
+    "ignore::st3.errors.LayerCollapseWarning"
+)  # small layers lose filters
 
 STEPS = 40
 OPTIMIZERS = {
@@ -362,7 +364,11 @@ def test_sharded_checkpoints_resume_bit_for_bit(kind, tmp_path):
     def begin():
         model = fully_shard(network())
         optimizer = OPTIMIZERS[kind](model.parameters())
-        return model, optimizer, st3.sparsify(model, optimizer, method=st3.methods.STR(init=-3, weight_decay=0.01))
+        return (
+            model,
+            optimizer,
+            st3.sparsify(model, optimizer, method=st3.methods.STR(init=-3, weight_decay=0.01)),
+        )
 
     def state(model, optimizer):
         model_state, optimizer_state = state_dict.get_state_dict(model, optimizer)

@@ -126,7 +126,9 @@ def test_the_number_1_and_the_number_1_point_0_are_the_same_end(kind, total):
 EVERY_TIME = [(kind, name) for kind in (Cubic, Linear, Phases) for name in ("start", "end")] + [
     (Constant, "start")
 ]
-every_time = pytest.mark.parametrize(("kind", "name"), EVERY_TIME, ids=[f"{k.__name__}-{n}" for k, n in EVERY_TIME])
+every_time = pytest.mark.parametrize(
+    ("kind", "name"), EVERY_TIME, ids=[f"{k.__name__}-{n}" for k, n in EVERY_TIME]
+)
 
 
 @every_time

@@ -38,7 +38,7 @@ def test_the_names_are_those_of_existing_runs():
     assert sorted(NAMES) == [
         ".lock", "checkpoints", "epochs.jsonl", "figures", "layers.jsonl", "model.safetensors",
         "model.sparse.safetensors", "raw.safetensors", "report.html", "sessions.jsonl", "spec.json", "steps.jsonl",
-        "summary.json", "tensorboard", "versions.json",
+        "summary.json", "switches.json", "tensorboard", "versions.json",
     ]  # fmt: skip
 
 

@@ -81,6 +81,8 @@ def _section_defaults(section: Section, prefix: str = "") -> dict[str, Any]:
         value = getattr(section, name)
         if isinstance(value, Section):
             defaults |= _section_defaults(value, f"{prefix}{name}.")
+            if isinstance(field.default, Section):
+                defaults |= flatten(field.default.model_dump(mode="json"), f"{prefix}{name}.")
         elif not field.is_required():
             default = field.get_default(call_default_factory=True)
             # lists, as in JSON

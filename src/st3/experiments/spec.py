@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
-from pydantic import AfterValidator, Field, NonNegativeInt, PositiveInt
+from pydantic import AfterValidator, Field, NonNegativeInt, PositiveInt, model_validator
 
 from ..core.method import METHODS
 from ..data.catalogue import DATASETS, Declaration
@@ -65,6 +65,15 @@ class ChoiceSpec(Section):
 
     name: str
     arguments: dict[str, Any] = Field(default_factory=dict)
+
+    @model_validator(mode="before")
+    @classmethod
+    def _take_name(cls, value: Any) -> Any:
+        if isinstance(value, str):
+            return {"name": value}
+        if not isinstance(value, Mapping | cls):
+            raise ValueError(f"must be a name, or a table with a name and arguments, got {value!r}")
+        return value
 
 
 class SparseSpec(Section):
@@ -223,7 +232,8 @@ def _fill_in(values: dict[str, Any], faults: list[str], *, has_recipe: bool) -> 
         for key, value in PROTOCOLS[protocol["name"]].usual.items():
             sparse.setdefault(key, value)
     expand_choices(sparse)
-    sparse.setdefault("method", {}).setdefault("name", "st3")
+    if isinstance(sparse.setdefault("method", {}), dict):
+        sparse["method"].setdefault("name", "st3")
     chosen, arguments = name_and_arguments(sparse, "method")
     method = build_or_none(METHODS, str(chosen), arguments)
     if method is not None:

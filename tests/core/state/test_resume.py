@@ -31,7 +31,9 @@ from torch.optim.swa_utils import AveragedModel
 
 import st3
 
-pytestmark = pytest.mark.filterwarnings("ignore::st3.errors.LayerCollapseWarning")  # tiny layers lose filters easily
+pytestmark = pytest.mark.filterwarnings(
+    "ignore::st3.errors.LayerCollapseWarning"
+)  # tiny layers lose filters easily
 
 ORDERS = [", ".join(order) for order in itertools.permutations(["model", "optimizer", "sparsify"])]
 LIGHTNINGS_ORDER = "model, sparsify, optimizer"
@@ -106,7 +108,9 @@ def test_a_run_resumed_in_mid_ramp_goes_on_bit_for_bit(order: str, make: Make) -
     assert_resumes(order, make)
 
 
-@pytest.mark.parametrize("order", ["model, optimizer, sparsify", LIGHTNINGS_ORDER, "sparsify, model, optimizer"])
+@pytest.mark.parametrize(
+    "order", ["model, optimizer, sparsify", LIGHTNINGS_ORDER, "sparsify, model, optimizer"]
+)
 @pytest.mark.parametrize("changes", METHODS.values(), ids=METHODS)
 def test_every_kind_of_equation_resumes_bit_for_bit(order: str, changes: dict[str, Any]) -> None:
     assert_resumes(order, sgd, **changes)
@@ -191,10 +195,14 @@ def test_a_run_frozen_just_before_it_was_saved_resumes_frozen(order: str) -> Non
     assert_same(other.state_dict(), model.state_dict())
 
 
-@pytest.mark.parametrize("order", ["model, optimizer, sparsify", LIGHTNINGS_ORDER, "sparsify, model, optimizer"])
+@pytest.mark.parametrize(
+    "order", ["model, optimizer, sparsify", LIGHTNINGS_ORDER, "sparsify, model, optimizer"]
+)
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float64], ids=str)
 @pytest.mark.parametrize(
-    "method", [st3.methods.ST3(), st3.methods.ST3(soft=False), st3.methods.Feather()], ids=["soft", "hard", "Feather"]
+    "method",
+    [st3.methods.ST3(), st3.methods.ST3(soft=False), st3.methods.Feather()],
+    ids=["soft", "hard", "Feather"],
 )
 def test_other_precisions_resume_as_well(
     order: str, dtype: torch.dtype, method: st3.methods.ST3 | st3.methods.Feather

@@ -25,11 +25,19 @@ from torch.optim import Optimizer
 
 import st3
 
-pytestmark = pytest.mark.filterwarnings("ignore::st3.errors.LayerCollapseWarning")  # tiny layers lose filters easily
+pytestmark = pytest.mark.filterwarnings(
+    "ignore::st3.errors.LayerCollapseWarning"
+)  # tiny layers lose filters easily
 
 STEPS = 30
-RUN = {"total_steps": STEPS, "ramp": cubic(2, 25, STEPS)}  # dense at first, then a new threshold after every step
-METHODS = {"straight-through": st3.methods.ST3(), "not straight-through": st3.methods.ST3(straight_through=False)}
+RUN = {
+    "total_steps": STEPS,
+    "ramp": cubic(2, 25, STEPS),
+}  # dense at first, then a new threshold after every step
+METHODS = {
+    "straight-through": st3.methods.ST3(),
+    "not straight-through": st3.methods.ST3(straight_through=False),
+}
 
 
 @pytest.fixture(autouse=True)
@@ -50,7 +58,9 @@ class CountingBackend:
         return aot_eager(graph, inputs)
 
 
-def uncompiled(make: Callable[..., Optimizer], method: st3.methods.ST3) -> tuple[TinyNet, Optimizer, list[float]]:
+def uncompiled(
+    make: Callable[..., Optimizer], method: st3.methods.ST3
+) -> tuple[TinyNet, Optimizer, list[float]]:
     model = TinyNet()
     optimizer = make(model.parameters())
     sparsify(model, optimizer, method=method, **RUN)

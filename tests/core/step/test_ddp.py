@@ -86,7 +86,9 @@ def require_equal_on_all_ranks(what: Any, where: str) -> None:
 
 @METHODS
 @on_ranks(2)
-def test_masks_thresholds_and_raw_weights_are_identical_on_every_rank_at_every_step(method: st3.methods.ST3) -> None:
+def test_masks_thresholds_and_raw_weights_are_identical_on_every_rank_at_every_step(
+    method: st3.methods.ST3,
+) -> None:
     model = DDP(network(seed=dist.get_rank()))  # DDP makes the ranks agree; the sparsifier comes after it
     optimizer = sgd(model)
     sparsifier = st3.sparsify(model, optimizer, method=method, **SETTINGS)
@@ -105,7 +107,9 @@ def test_masks_thresholds_and_raw_weights_are_identical_on_every_rank_at_every_s
 @pytest.mark.parametrize("optimizer_of", [sgd, adamw])
 @METHODS
 @on_ranks(2)
-def test_training_equals_one_process_with_the_same_global_batch(method: st3.methods.ST3, optimizer_of: Any) -> None:
+def test_training_equals_one_process_with_the_same_global_batch(
+    method: st3.methods.ST3, optimizer_of: Any
+) -> None:
     alone = network(torch.float64)
     together = DDP(copy.deepcopy(alone))
     optimizers = [optimizer_of(alone), optimizer_of(together)]
@@ -204,7 +208,9 @@ def test_resuming_from_the_checkpoint_of_rank_0_is_bit_exact_on_every_rank(
 
 @METHODS
 @on_ranks(2)
-def test_attached_before_wrapping_while_dense_the_raw_weights_follow_the_broadcast(method: st3.methods.ST3) -> None:
+def test_attached_before_wrapping_while_dense_the_raw_weights_follow_the_broadcast(
+    method: st3.methods.ST3,
+) -> None:
     model = network(seed=dist.get_rank())
     optimizer = sgd(model)
     sparsifier = st3.sparsify(model, optimizer, method=method, **SETTINGS)

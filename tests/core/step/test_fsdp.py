@@ -56,7 +56,11 @@ def thresholds_alone(
 
 @pytest.mark.parametrize(
     ("ranks", "allocation", "optimizer"),
-    [(4, "global", "sgd"), (4, "erk", "adamw"), *((2, allocation, "sgd") for allocation in ("sigma", "uniform"))],
+    [
+        (4, "global", "sgd"),
+        (4, "erk", "adamw"),
+        *((2, allocation, "sgd") for allocation in ("sigma", "uniform")),
+    ],
 )
 @on_ranks()
 def test_with_one_batch_for_all_ranks_every_bit_is_that_of_one_process(
@@ -349,7 +353,9 @@ def test_without_straight_through_the_raw_weights_get_the_textbook_gradient() ->
         expected = textbook(alone, raw, next(iter(sparsifier.thresholds.values())), pair)
         backward(model, share(pair))
         gradients = {layer.name: whole(layer.parameter.grad) for layer in sparsifier.layers}
-        torch.testing.assert_close(gradients, expected, rtol=1e-6, atol=1e-12)  # mapped before anybody sees them
+        torch.testing.assert_close(
+            gradients, expected, rtol=1e-6, atol=1e-12
+        )  # mapped before anybody sees them
         optimizer.step()
         optimizer.zero_grad()
         found = raws(sparsifier, optimizer)

@@ -32,7 +32,9 @@ from torch.utils.checkpoint import checkpoint
 import st3
 from st3.core.operators import BOUND, MASS_EPSILON
 
-pytestmark = pytest.mark.filterwarnings("ignore::st3.errors.LayerCollapseWarning")  # tiny layers lose filters easily
+pytestmark = pytest.mark.filterwarnings(
+    "ignore::st3.errors.LayerCollapseWarning"
+)  # tiny layers lose filters easily
 
 SOFT_ONLY = st3.methods.ST3(rescale=False)  # sparse weights that can be worked out by hand
 NOT_STRAIGHT = st3.methods.ST3(straight_through=False)
@@ -916,7 +918,9 @@ def test_every_precision_hits_the_exact_count(dtype: torch.dtype, allocation: st
 
 
 @pytest.mark.parametrize(
-    "method", [st3.methods.ST3(), st3.methods.ST3(soft=False), NOT_STRAIGHT, st3.methods.Feather(theta=0.5)], ids=str
+    "method",
+    [st3.methods.ST3(), st3.methods.ST3(soft=False), NOT_STRAIGHT, st3.methods.Feather(theta=0.5)],
+    ids=str,
 )
 @pytest.mark.parametrize("allocation", ["global", "sigma", "uniform", "erk"])
 def test_pure_bfloat16_weights_hit_the_exact_count_although_many_are_tied(
