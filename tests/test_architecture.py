@@ -136,4 +136,6 @@ def test_importing_st3_loads_nothing_beyond_torch_and_numpy(import_of_st3):
 
 
 def test_importing_st3_costs_little_more_than_importing_torch(import_of_st3):
-    assert import_of_st3["seconds"] < 1.0  # a quarter of that on an idle machine; torch itself takes two seconds
+    assert (
+        import_of_st3["seconds"] < 1.0
+    )  # a quarter of that on an idle machine; torch itself takes two seconds

@@ -1,8 +1,4 @@
-<<<<<<<< HEAD:tests/test_protocols_table.py
-"""The commands in the README's table of protocols mean what it says."""
-========
 """The commands of the README's protocols mean what it says."""
->>>>>>>> w-core:tests/test_readme_protocols.py
 
 import re
 from pathlib import Path

@@ -492,9 +492,7 @@ def test_a_thread_that_gives_a_bracket_up_spoils_it_for_all():
     """Every other piece of work holds nothing but ties in the bracket, so one of two threads meets only those."""
     generator = torch.Generator().manual_seed(0)
     pieces = [
-        torch.full((cpu.CHUNK,), 0.5)
-        if i % 2
-        else torch.randn(cpu.CHUNK, generator=generator) / 2
+        torch.full((cpu.CHUNK,), 0.5) if i % 2 else torch.randn(cpu.CHUNK, generator=generator) / 2
         for i in range(144)
     ]
     tensors = [torch.cat(pieces)]

@@ -21,7 +21,9 @@ METHODS = {
     "ST-3": st3.methods.ST3(),
 }
 every_method = pytest.mark.parametrize("method", METHODS.values(), ids=METHODS)
-SCALES = st3.methods.Feather(theta=0.5)  # mapped twice, a gradient would be quartered where it is to be halved
+SCALES = st3.methods.Feather(
+    theta=0.5
+)  # mapped twice, a gradient would be quartered where it is to be halved
 
 
 def start(method: st3.methods.Method, make: Callable[..., Optimizer] = sgd) -> tuple[TinyNet, Optimizer]:
@@ -68,7 +70,9 @@ def test_gradients_set_by_hand_train_as_those_of_a_backward_pass(
 
 
 @every_method
-def test_a_run_may_change_between_backward_passes_and_gradients_set_by_hand(method: st3.methods.Method) -> None:
+def test_a_run_may_change_between_backward_passes_and_gradients_set_by_hand(
+    method: st3.methods.Method,
+) -> None:
     runs = [start(method) for _ in range(2)]
     train(*runs[0], STEPS)
     for number in range(STEPS):
