@@ -1,5 +1,6 @@
 """Gradients of sparse weights become those of raw weights once per step, wherever they came from."""
 
+import itertools
 from collections.abc import Callable
 from typing import Any
 
@@ -150,7 +151,7 @@ def test_a_gradient_that_stays_for_a_second_step_is_not_mapped_again(make: Calla
         assert_same(now, now if mapped is None else mapped)
         mapped = now
         raws.append(raw_weights(model, optimizer))
-    for before, after in zip(raws[:-1], raws[1:], strict=True):  # the same way three times
+    for before, after in itertools.pairwise(raws):  # the same way three times
         for name, gradient in mapped.items():
             torch.testing.assert_close(after[name], before[name] - 0.1 * gradient)
 
