@@ -46,7 +46,7 @@ def faults(**given) -> list[str]:
 def test_network_recipe_and_dense_twin_are_those_that_the_data_set_declares(plug_in):
     plug_in(model="vgg11", recipe="digits", embedded=True, dense_twin=True)
     spec = compose(data={"name": "noise"})
-    assert (spec.model.name, spec.recipe.name, spec.dense_twin) == ("vgg11", "digits", True)
+    assert (spec.model.name, spec.recipe.name, spec.protocol.name) == ("vgg11", "digits", "twin")
 
 
 def test_a_network_may_have_a_recipe_for_itself(plug_in):

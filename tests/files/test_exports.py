@@ -74,7 +74,7 @@ def test_exporting_during_training_changes_nothing(export, tmp_path):
     model = Small().train()
     model.norm.eval()  # one layer in another mode than the rest
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1, momentum=0.9)
-    st3.sparsify(model, optimizer, sparsity=0.5, total_steps=10, start=0, end=4)
+    st3.sparsify(model, optimizer, sparsity=0.5, total_steps=10, ramp=st3.ramps.Cubic(0, 0.4))
     hook = model.fc.register_forward_hook(lambda *_: None)
     for _ in range(3):
         model(torch.randn(4, 1, 8, 8)).square().sum().backward()

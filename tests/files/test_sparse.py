@@ -237,7 +237,7 @@ def test_wrapped_models_are_stored_under_their_plain_names(tmp_path):
 def test_saving_does_not_disturb_training(tmp_path):
     model = nn.Sequential(nn.Linear(40, 80), nn.ReLU(), nn.Linear(80, 4))
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    sparsifier = st3.sparsify(model, optimizer, sparsity=0.9, total_steps=4, start=0, end=2)
+    sparsifier = st3.sparsify(model, optimizer, sparsity=0.9, total_steps=4, ramp=st3.ramps.Cubic(0, 0.5))
     for _ in range(3):
         model(torch.randn(8, 40)).square().sum().backward()
         optimizer.step()
