@@ -42,6 +42,36 @@ def test_the_best_weights_loaded_before_finalize_stay(several: bool) -> None:
     assert all(torch.equal(value, best[key]) for key, value in model.state_dict().items())
 
 
+def test_dense_weights_loaded_before_finalize_are_called_so() -> None:
+    model, _, sparsifier = trained()
+    assert sparsifier.at_target
+    model.load_state_dict(TinyNet(seed=5).state_dict())
+    assert not sparsifier.at_target
+    with pytest.raises(st3.errors.TargetMissedError) as error:
+        sparsifier.finalize()
+    assert str(error.value) == (
+        "target sparsity 0.8 was missed: 0 of 1,456 weights are zero, a sparsity of 0.000000; 1,165 were asked for; these "
+        "are not the weights of the last step: 'conv.weight', 'deep.weight', 'head.weight' changed since then; load "
+        "weights that were saved at the target, or call adopt() and train on"
+    )
+    sparsifier.adopt()
+    assert sparsifier.at_target
+    assert zeros(sparsifier.finalize()) == zeros_asked(model)
+
+
+def test_a_run_that_is_not_at_its_target_yet_is_not_blamed_on_loaded_weights() -> None:
+    model = TinyNet()
+    optimizer = sgd(model.parameters())
+    sparsifier = sparsify(model, optimizer)
+    train(model, optimizer, 3)
+    held = copy.deepcopy(model.state_dict())
+    model.load_state_dict(held)  # written, but with what it held
+    with pytest.raises(
+        st3.errors.TargetMissedError, match="training stopped at step 3, before the ramp's end"
+    ):
+        sparsifier.finalize()
+
+
 @pytest.mark.parametrize("loaded_first", [False, True])
 def test_a_checkpoint_with_raw_weights_of_layers_now_left_out_is_refused(loaded_first: bool) -> None:
     model, optimizer, _ = trained()

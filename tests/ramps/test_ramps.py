@@ -155,9 +155,7 @@ def test_a_time_before_the_run_is_refused(kind, name, time):
 def test_a_time_must_be_a_number(kind, name, time):
     with pytest.raises(TypeError) as error:
         kind(**{name: time})
-    assert str(error.value) == (
-        f"{name} must be a fraction of the run, a number from 0 to 1, got {time!r} of type {type(time).__name__}"
-    )
+    assert str(error.value) == f"{name} must be a fraction of the run, a number from 0 to 1, got {time!r}"
 
 
 @pytest.mark.parametrize("kind", [Cubic, Linear, Phases])
