@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 from torch import nn
 
 from st3.core.layers.shards import UNSHARDED, Shards
-from st3.core.selection.select import Hint, Quota, Selected, bits, cpu, quota, select, threshold_between
+from st3.core.selection import bits, cpu
+from st3.core.selection.select import Hint, Quota, Selected, quota, select, threshold_between
 from st3.models import MODELS
 
 

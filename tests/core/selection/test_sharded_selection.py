@@ -13,7 +13,8 @@ from torch import Tensor
 from torch.distributed.device_mesh import init_device_mesh
 
 from st3.core.layers.shards import UNSHARDED, Shards
-from st3.core.selection.select import Hint, Selected, bits, select
+from st3.core.selection import bits
+from st3.core.selection.select import Hint, Selected, select
 
 COLD = 3 + 1  # histograms of 11, 10 and 10 bits, and the smallest score above
 WARM = 2 + 1  # a window of 21 bits around the last answer, and the smallest score above
