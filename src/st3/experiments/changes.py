@@ -39,9 +39,8 @@ def make_changes(values: dict[str, Any], changes: Mapping[str, Any], faults: lis
 def _unknown(key: str, known: list[str]) -> str:
     first, dot, rest = key.partition(".")
     advice = suggest(first, known, spell=lambda near: near + dot + rest)
-    if (
-        not advice and not dot
-    ):  # perhaps a setting inside a section of the recipe, such as lr of the optimizer
+    # Perhaps a setting inside a section of the recipe, such as lr of the optimizer.
+    if not advice and not dot:
         sections = {
             setting: name
             for name, field in Recipe.model_fields.items()
