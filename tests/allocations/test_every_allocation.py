@@ -25,6 +25,7 @@ def most_zeros(pool):
     return pool.numel - len(pool.layers)
 
 
+@settings(max_examples=40)
 @given(shapes=shapes, seed=seeds, share=shares, fraction=st.floats(0, 0.999))
 def test_exactly_as_many_weights_are_zeroed_as_asked(name, shapes, seed, share, fraction):
     pool = random_pool(shapes, seed)
@@ -32,6 +33,7 @@ def test_exactly_as_many_weights_are_zeroed_as_asked(name, shapes, seed, share, 
     assert sum(zeros(pool, ALLOCATIONS[name]().cut(pool, Quota(asked, fraction)))) == asked
 
 
+@settings(max_examples=40)
 @given(shapes=shapes, seed=seeds, share=shares)
 def test_no_layer_is_asked_for_more_than_it_has(name, shapes, seed, share):
     pool = random_pool(shapes, seed)
@@ -57,6 +59,7 @@ def test_the_order_of_the_layers_does_not_matter(name, order, asked):
         assert cut is None or cut.threshold == cuts[i].threshold
 
 
+@settings(max_examples=40)
 @given(seed=seeds, size=st.integers(2, 200), share=shares)
 def test_it_works_with_one_layer(name, seed, size, share):
     pool = random_pool([(1, size)], seed)
@@ -71,6 +74,7 @@ def test_a_quota_of_zero_leaves_every_layer_dense(name):
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16], ids=str)
+@settings(max_examples=40)
 @given(seed=seeds, sparsity=st.floats(0.01, 0.95))
 def test_ties_can_only_add_zeros_in_any_precision(name, dtype, seed, sparsity):
     pool = random_pool(SHAPES, seed, dtype)
@@ -78,6 +82,7 @@ def test_ties_can_only_add_zeros_in_any_precision(name, dtype, seed, sparsity):
     assert sum(zeros(pool, ALLOCATIONS[name]().cut(pool, asked))) >= asked.zeros
 
 
+@settings(max_examples=40)
 @given(seed=seeds, sparsity=st.floats(0.01, 0.95), order=st.permutations(range(4)))
 def test_layers_of_different_precision_may_share_a_budget(name, seed, sparsity, order):
     pool = random_pool(SHAPES, seed)
@@ -87,6 +92,7 @@ def test_layers_of_different_precision_may_share_a_budget(name, seed, sparsity, 
     assert sum(zeros(mixed, ALLOCATIONS[name]().cut(mixed, asked))) >= asked.zeros
 
 
+@settings(max_examples=40)
 @given(
     values=st.lists(st.sampled_from([0.0, 0.5, 1.0, 2.0]), min_size=20, max_size=20), asked=st.integers(1, 17)
 )

@@ -363,7 +363,7 @@ def test_it_resumes_bit_for_bit(name, optimizer, cut, tmp_path):
     sparsifier.finalize()
 
 
-@every_method
+@pytest.mark.parametrize("name", ["gmp", "rigl", "granet", "acdc"])
 def test_accumulated_gradients_count_as_one_step(name):
     whole, optimizer, _ = start(name)
     learn(whole, optimizer, range(STEPS))
@@ -379,7 +379,7 @@ def test_accumulated_gradients_count_as_one_step(name):
         torch.testing.assert_close(a, b, rtol=1e-3, atol=1e-4)
 
 
-@every_method
+@pytest.mark.parametrize("name", ["gmp", "rigl", "set", "granet-sparse", "acdc"])
 @on_ranks(2)
 def test_two_processes_hold_the_same_masks_and_weights_as_one(name):
     alone, optimizer, _ = start(name)

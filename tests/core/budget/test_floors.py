@@ -26,7 +26,7 @@ def floors(draw):
 
 
 @pytest.mark.parametrize("name", list(ALLOCATIONS))
-@settings(max_examples=60)
+@settings(max_examples=30)
 @given(floors())
 def test_every_layer_keeps_the_floor_and_the_total_is_exact(name, drawn):
     pool, floor, asked = drawn
@@ -38,7 +38,7 @@ def test_every_layer_keeps_the_floor_and_the_total_is_exact(name, drawn):
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
 @pytest.mark.parametrize("name", list(ALLOCATIONS))
-@settings(max_examples=60)
+@settings(max_examples=30)
 @given(floors())
 def test_every_layer_keeps_the_floor_in_single_and_half_precision(name, dtype, drawn):
     """Where weights are tied a layer keeps more of them; never fewer."""

@@ -67,6 +67,7 @@ def as_tensors(layers, dtype):
 
 @every_search
 @every_dtype
+@settings(max_examples=40)
 @given(pool=pools())
 def test_it_finds_what_a_sort_finds(search, dtype, pool):
     layers, k = pool
@@ -76,6 +77,7 @@ def test_it_finds_what_a_sort_finds(search, dtype, pool):
 
 @every_search
 @every_dtype
+@settings(max_examples=40)
 @given(pool=pools(finite), factors=st.lists(st.floats(1e-3, 1e3), min_size=4, max_size=4))
 def test_it_finds_what_a_sort_of_scaled_magnitudes_finds(search, dtype, pool, factors):
     layers, k = pool
@@ -212,6 +214,7 @@ class TestBrackets:
         k = 1 + int(share * (len(weights) - 1))
         assert on_cpu(tensors, k, hint=hint) == by_sorting(tensors, k)
 
+    @settings(max_examples=40)
     @given(st.lists(st.sampled_from([0.0, 0.5, 1.0, 2.0, math.inf, math.nan]), min_size=40, max_size=80))
     def test_nor_do_ties_infinities_and_what_is_no_number(self, weights):
         tensors = [torch.tensor(weights)]
@@ -220,6 +223,7 @@ class TestBrackets:
                 found = on_cpu(tensors, k, hint=Hint(low=low))
                 assert found == pytest.approx(by_sorting(tensors, k), nan_ok=True, abs=0, rel=0)
 
+    @settings(max_examples=50)
     @given(seed=st.integers(0, 10_000), k=st.integers(1, 3000))
     def test_a_sample_finds_the_bracket_of_any_rank(self, seed, k):
         generator = torch.Generator().manual_seed(seed)
@@ -350,6 +354,7 @@ def test_the_quota_never_takes_more_than_there_is(n, sparsity):
 
 @every_search
 @every_dtype
+@settings(max_examples=40)
 @given(
     weights=st.lists(st.floats(-1e3, 1e3, width=32, allow_subnormal=False), min_size=1, max_size=60),
     sparsity=st.floats(0.0, 1.0, exclude_min=True, exclude_max=True),
