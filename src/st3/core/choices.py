@@ -134,12 +134,7 @@ def find_contradictions(
         found.append(f"{name} {method.why_only_ramps}, so ramp={ramp!r} means nothing to it: leave ramp out")
     elif method.own_ramp is not None and isinstance(ramp, Ramp):
         found.append(f"{name} sets the times of its ramp by settings of its own: leave ramp out")
-    elif (
-        isinstance(ramp, Ramp)
-        and rises == "constant"
-        and "constant" in method.only_ramps
-        and ramp.share(0, 1) < 1
-    ):
+    elif rises == "constant" and "constant" in method.only_ramps and getattr(ramp, "start", 0.0) > 0:
         found.append(f"{name} {method.why_only_ramps}, so it cannot begin later: leave ramp out")
     kind = RAMPS[rises] if rises is not None and rises in RAMPS else type(ramp)
     if getattr(kind, "falls", False) and not method.restores:

@@ -2,8 +2,8 @@
 
 An allocation turns a pool of raw weights and a quota (how many of them are to be zeroed) into one cut per layer: the
 threshold at or below which a weight is zeroed, or None where the layer stays dense. Whatever the rule, the pool loses
-exactly `quota.zeros` weights; only ties at a threshold can zero more. The allocations themselves lie in the room
-`allocations`, one file each; the pool offers the two ways to cut that they need.
+exactly `quota.zeros` weights; only ties at a threshold can zero more. The allocations themselves are in
+`st3/allocations/`, one file each; the pool offers the two ways to cut that they need.
 """
 
 from abc import ABC, abstractmethod

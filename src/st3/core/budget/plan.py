@@ -45,7 +45,7 @@ class Plan:
         return self.sparsity if share > 1.0 - 1e-9 else self.sparsity * share
 
     def check_ramp(self) -> None:
-        """Raise unless the ramp reaches the target within the run, and has a step to rise in."""
+        """Raise unless the ramp reaches the target within the run."""
         if not self.reached(self.total_steps):
             raise ValueError(
                 f"the ramp {self.ramp} has not reached the target at the end of the run, step {self.total_steps}: "

@@ -2,7 +2,7 @@
 
 A ramp is a function of the step and the length of the run, nothing else: it remembers nothing, so a resumed run cannot
 fall out of step with it. Its times are fractions of the run, so the same ramp fits a run of any length. The ramps
-themselves lie in the room `ramps`, one file each.
+themselves are in `st3/ramps/`, one file each.
 """
 
 from abc import ABC, abstractmethod

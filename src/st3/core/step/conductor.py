@@ -62,7 +62,7 @@ class Conductor:
 
     def begin(self, *, anew: bool) -> None:
         """Make the model sparse and hang the hooks; `anew` forgets masks that an earlier run has fixed."""
-        if anew and self.chosen_method.family.key == "raw":
+        if anew and self.chosen_method.family.key != "mask":
             for layer in self.layers:
                 if "mask" in self.store.state(layer):
                     self.store.drop(layer, "mask")
@@ -232,3 +232,6 @@ class Conductor:
         if self.family.key == "mask":
             for layer in self.layers:  # keep_mask goes on from the sparse weights
                 self.store.drop(layer, *(key for key in self.store.keys_of(layer) if key != "mask"))
+        else:
+            for layer in self.layers:  # what another method has left there is not of the last step
+                self.store.drop(layer, *(key for key in saved if key != self.family.key))
