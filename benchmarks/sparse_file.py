@@ -20,11 +20,11 @@ from typing import Any
 
 import torch
 from safetensors.torch import load_file
-from st3.core.shares import erk_densities
 from timing import ratio, record, take_turns
 from torch import Tensor, nn
 
 from st3 import load_sparse, save_sparse
+from st3.allocations.erk import erk_densities
 from st3.core.layers.find import find_layers
 from st3.core.selection.select import quota, select
 from st3.experiments.run import train

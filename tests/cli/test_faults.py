@@ -11,10 +11,10 @@ import typer
 from typer.testing import CliRunner
 
 import st3.cli.faults
-from st3 import LayerCollapseWarning, TargetMissedError
 from st3.cli.app import _Group
 from st3.cli.faults import Debug
 from st3.data import DataError
+from st3.errors import LayerCollapseWarning, TargetMissedError
 from st3.experiments.results import ResultsError
 from st3.experiments.run import ProcessLostError
 from st3.files.weights import WeightsError

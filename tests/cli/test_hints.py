@@ -17,7 +17,7 @@ from st3.training.sections import parse_changes
         ("--momentum", "--set optimizer.momentum=VALUE"),
         ("--label-smoothing", "--set label_smoothing=VALUE"),
         ("--ramp", "--set sparse.ramp=linear"),
-        ("--keep-dense", "--set sparse.keep_dense=VALUE"),
+        ("--exclude", "--set sparse.exclude=VALUE"),
         ("--dataset", "--data NAME"),
         ("--gpu", "--device cuda"),
     ],

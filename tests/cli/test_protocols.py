@@ -86,7 +86,7 @@ def test_the_same_command_and_the_folder_alone_resume_it(st3, cycled):
             ["--set", "protocol.arguments.carry=best"],
             "another run (protocol.arguments.carry: 'best', not 'last')",
         ),
-        (["--method", "st3"], "holds another run (sparse.method: 'st3', not 'gmp')"),
+        (["--method", "st3"], "holds another run (sparse.method.name: 'st3', not 'gmp')"),
         (["--protocol", "single"], "protocol.name: 'single', not 'lrr'"),
         (["--protocol", "lrrr"], "unknown protocol 'lrrr'; did you mean 'lrr'? (known: lrr, single, twin)"),
     ],

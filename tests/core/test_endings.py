@@ -51,8 +51,8 @@ def test_dense_weights_loaded_before_finalize_are_called_so() -> None:
         sparsifier.finalize()
     assert str(error.value) == (
         "target sparsity 0.8 was missed: 0 of 1,456 weights are zero, a sparsity of 0.000000; 1,165 were asked for; "
-        "these are not the weights of the last step: 'conv.weight', 'deep.weight', 'head.weight' changed since then; load "
-        "weights that were saved at the target, or call adopt() and train on"
+        "these are not the weights of the last step: 'conv.weight', 'deep.weight', 'head.weight' changed since then; "
+        "load weights that were saved at the target, or call adopt() and train on"
     )
     sparsifier.adopt()
     assert sparsifier.at_target

@@ -23,7 +23,7 @@ def test_the_network_has_the_sparsity_and_its_layers_keep_their_norm(allocation)
 
 
 def test_layers_can_be_kept_dense():
-    model = mask(MODELS["mobilenet_v1"](), 0.8, keep_dense=[st3.FIRST, is_depthwise])
+    model = mask(MODELS["mobilenet_v1"](), 0.8, exclude=[st3.FIRST, is_depthwise])
     zeros = {name: float((p == 0).float().mean()) for name, p in model.named_parameters() if p.dim() > 1}
     dense = {name for name in zeros if name == "conv1.weight" or ".depthwise." in name}
     assert {name for name, share in zeros.items() if share == 0} == dense

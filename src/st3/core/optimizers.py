@@ -30,9 +30,8 @@ def _check(optimizer: Any) -> Optimizer:
     inner = next(
         (held for key in _WRAPPED if isinstance(held := getattr(optimizer, key, None), Optimizer)), None
     )
-    if inner is not None and hasattr(
-        optimizer, "zero_grad"
-    ):  # a learning-rate scheduler has an optimizer, too
+    is_wrapper = hasattr(optimizer, "zero_grad")  # a learning-rate scheduler has an optimizer, too
+    if inner is not None and is_wrapper:
         checked = _check(inner)
         _refuse_own_weights(optimizer)
         return checked

@@ -166,9 +166,8 @@ class Sparsifier:
         family.settle()
         family.rest()
         if len(self.optimizers) > 1 and self.at_target and not self._replaced_layers():
-            family.write(
-                family.layers
-            )  # optimizers that step at different rates leave the others' weights behind
+            # Optimizers that step at different rates leave the others' weights behind.
+            family.write(family.layers)
         require_numbers(list(self.layers), [layer.weight for layer in self.layers], "at the end of training")
         self._require_target()
         self._watch.look(list(self.layers), self.step, is_last=True)

@@ -6,6 +6,7 @@ from typing import Any
 from ..registry import suggest
 from ..training.recipe import Recipe
 from ..training.sections import SettingsError, change
+from .sparse_choices import expand_choices
 
 __all__ = ["full_keys", "make_changes"]
 
@@ -31,14 +32,15 @@ def make_changes(values: dict[str, Any], changes: Mapping[str, Any], faults: lis
             change(values, key, value)
         except SettingsError as error:
             faults += error.faults
+        if isinstance(values.get("sparse"), dict):
+            expand_choices(values["sparse"])  # a name may be followed by its arguments
 
 
 def _unknown(key: str, known: list[str]) -> str:
     first, dot, rest = key.partition(".")
     advice = suggest(first, known, spell=lambda near: near + dot + rest)
-    if (
-        not advice and not dot
-    ):  # perhaps a setting inside a section of the recipe, such as lr of the optimizer
+    # Perhaps a setting inside a section of the recipe, such as lr of the optimizer.
+    if not advice and not dot:
         sections = {
             setting: name
             for name, field in Recipe.model_fields.items()

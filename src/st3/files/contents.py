@@ -179,7 +179,7 @@ def _read_entry(name: str, found: Any) -> Entry:
         return Entry(facts, found["checksum"], dtype)
     shape = found.get("shape")
     if not isinstance(shape, list) or not all(map(_is_count, shape)) or not _is_countable(shape):
-        raise ValueError(f"{name}: {shape} is not a valid shape")
+        raise ValueError(f"{name}: {shape!r} is not a valid shape")
     usual = {"count": None, "block": None, "negative_zeros": 0, "signs_block": BLOCKS[0]}
     numbers: dict[str, Any] = {key: found.get(key, number) for key, number in usual.items()}
     for key, number in numbers.items():

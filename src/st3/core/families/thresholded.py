@@ -44,9 +44,8 @@ class CutFamily(RawFamily[T]):
     @torch.no_grad()
     def write(self, layers: Sequence[Layer]) -> None:
         found = dict(zip(self.names, self.find_cuts(), strict=True))
-        for (
-            layer
-        ) in layers:  # the others, of optimizers that step later, still hold what their last cuts have left
+        # Layers of optimizers that step later still hold what their last cuts have left.
+        for layer in layers:
             self.cuts[layer.name] = found[layer.name] if self.may_be_sparse(layer) else None
             try:
                 is_lifted = layer.name in self._lifted

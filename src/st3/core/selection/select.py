@@ -41,9 +41,8 @@ class Selected:
     low: Scalar
     high: Scalar
     surplus: Scalar
-    twins: "dict[torch.device, Selected]" = field(
-        default_factory=dict, repr=False
-    )  # the same on other devices
+    # The same on other devices.
+    twins: "dict[torch.device, Selected]" = field(default_factory=dict, repr=False)
 
     def on(self, device: torch.device) -> "Selected":
         """Return this selection with its numbers on `device`; always the same object for the same device."""

@@ -65,9 +65,8 @@ class Store:
         self.had_gradient: set[str] = set()  # layers, in the step under way
         self._owners = dict(owners)  # layer name -> optimizer
         self._waiting: dict[str, dict[str, Tensor]] = {layer.name: {} for layer in self.layers}
-        self._noted: dict[
-            str, tuple[int, Tensor, int]
-        ] = {}  # versions of the parameter, and of the tensor kept for it
+        # Versions of the parameter and of the tensor kept for it.
+        self._noted: dict[str, tuple[int, Tensor, int]] = {}
         # Layers whose tensors were in the optimizer's state before the step under way (or one that an exception ended).
         self.withdrawn: set[str] = set()
 

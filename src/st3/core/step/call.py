@@ -25,20 +25,14 @@ class Call:
     layers: list[Layer]  # those that it updates
     number: int  # of this step, from 1
     counts: bool  # a real step: not skipped because of an overflow, not there to create the optimizer's state
-    creates_state: (
-        bool  # torch.distributed.checkpoint makes an empty step so that there is a state to load into
-    )
-    loss_scale: (
-        Tensor | None
-    )  # what gradients are still multiplied with, if a fused optimizer will unscale them
+    creates_state: bool  # an empty step, by which torch.distributed.checkpoint makes a state to load into
+    loss_scale: Tensor | None  # factor of the gradients, if a fused optimizer will unscale them
 
 
 def read_call(optimizer: Optimizer, layers: list[Layer]) -> Call:
     """Return what kind of step the optimizer is about to make."""
     creates_state = not any(optimizer.state.values()) and _is_empty_step(optimizer)
-    overflow = getattr(
-        optimizer, "found_inf", None
-    )  # of a GradScaler, which lets a fused optimizer skip by itself
+    overflow = getattr(optimizer, "found_inf", None)  # a GradScaler lets a fused optimizer skip by itself
     counts = not creates_state and (overflow is None or not bool(overflow))
     scale = getattr(optimizer, "grad_scale", None)
     return Call(optimizer, layers, (read_step(optimizer) or 0) + 1, counts, creates_state, scale)

@@ -159,7 +159,9 @@ class Conductor:
         self.family.settle()
         args, kwargs = run_closure_once(args, kwargs, optimizer)
         call = self._call = read_call(optimizer, self.store.layers_of(optimizer))
-        self._note_gradients(call)
+        self.store.had_gradient = {x.name for x in call.layers if x.parameter.grad is not None}
+        if not self.store.had_gradient and self.on_no_gradient is not None:
+            self.on_no_gradient()
         self.family.refuse_replaced(call.layers)
         if self.gradients.is_mapping:
             self.gradients.map_missing(call.layers)
@@ -195,11 +197,6 @@ class Conductor:
         """Raise if the model came full of zeros and the raw weights have not been loaded since."""
         if self.refusal is not None:
             raise self.refusal
-
-    def _note_gradients(self, call: Call) -> None:
-        self.store.had_gradient = {x.name for x in call.layers if x.parameter.grad is not None}
-        if not self.store.had_gradient and self.on_no_gradient is not None:
-            self.on_no_gradient()
 
     # ---------------------------------------------------------------- weights that come from elsewhere
 

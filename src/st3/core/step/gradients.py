@@ -30,13 +30,11 @@ class Gradients:
         self._raw_gradient: RawGradient | None = None
         self._handles: list[RemovableHandle] = []
         self._mapped: set[str] = set()  # layers whose gradient of the step under way is mapped already
-        self._used: dict[
-            str, tuple[weakref.ref[Tensor], int]
-        ] = {}  # gradients of the last step, and their versions
+        # Gradients of the last step, and their versions.
+        self._used: dict[str, tuple[weakref.ref[Tensor], int]] = {}
         self._sums: dict[str, tuple[Tensor, int, Tensor]] = {}  # sharded: a gradient, its version, and a copy
-        self.shown: list[
-            tuple[nn.Parameter, Tensor | None, Tensor | None]
-        ] = []  # parameter, its gradient, instead
+        # Parameters, their gradients, and what the optimizer sees instead.
+        self.shown: list[tuple[nn.Parameter, Tensor | None, Tensor | None]] = []
 
     def hang(self, layers: Sequence[Layer], raw_gradient: RawGradient | None) -> None:
         """Hang the hooks anew; with None, gradients stay as they are."""
@@ -44,9 +42,8 @@ class Gradients:
         self._raw_gradient = raw_gradient
         self.is_mapping = raw_gradient is not None
         for layer in layers if raw_gradient is not None else ():
-            if (
-                layer.is_distributed
-            ):  # fully_shard calls no other hook, and this one when the gradient is reduced
+            # fully_shard calls no tensor hook, but this one, when the gradient is reduced.
+            if layer.is_distributed:
                 hook = layer.parameter.register_post_accumulate_grad_hook(self._map_sharded(layer))
             else:
                 hook = layer.parameter.register_hook(self._map_arriving(layer))
@@ -75,10 +72,9 @@ class Gradients:
             part = local(grad)
             self._mapped.add(layer.name)
             last, version, before = self._sums.get(layer.name, (None, 0, part))
-            # fully_shard adds to the local part, which grad's own version does not count: the user has not touched it.
-            if (
-                last is grad and grad._version == version
-            ):  # another micro-batch: what was there is mapped already
+            # fully_shard adds to the local part, which grad's own version does not count. If nobody has touched the
+            # gradient, this is another micro-batch, and what was there before is mapped already.
+            if last is grad and grad._version == version:
                 part.copy_(before + self._raw_gradient(layer, part - before))
             else:
                 part.copy_(self._raw_gradient(layer, part))
