@@ -1,4 +1,4 @@
-"""A network that trains in milliseconds, batches, a plain loop around it, and looks at what a test left behind."""
+"""A network that trains in milliseconds, its batches and training loop, and functions that inspect the result."""
 
 import copy
 from collections.abc import Callable, Iterable, Iterator
@@ -80,7 +80,7 @@ def batch(number: int, like: Tensor | None = None) -> tuple[Tensor, Tensor]:
 
 
 def train(model: nn.Module, optimizer: Optimizer, steps: int | range) -> list[float]:
-    """Train as anybody would, on the batches with these numbers; return the losses."""
+    """Run an ordinary training loop on the batches with these numbers; return the losses."""
     losses = []
     for number in range(steps) if isinstance(steps, int) else steps:
         pictures, classes = batch(number, next(model.parameters()))
@@ -120,7 +120,7 @@ def raw_weights(model: nn.Module, optimizer: Optimizer) -> dict[str, Tensor]:
 
 
 def footprint(model: nn.Module, *optimizers: Optimizer) -> dict[str, Any]:
-    """Return copies of everything a library could leave behind: states, and how many hooks hang where."""
+    """Return copies of everything that a library could change: states, and the number of hooks everywhere."""
     return copy.deepcopy(
         {
             "model": model.state_dict(),

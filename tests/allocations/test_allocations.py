@@ -79,7 +79,7 @@ def test_factors_of_single_layers(shape, groups, shape_factor, fan_in, count):
 
 @pytest.mark.parametrize("factor", ["shape", "fan_in", "count"])
 def test_sigma_spares_a_weight_that_lies_just_above_the_threshold(factor):
-    """Among 25 million weights the next one is often less than a millionth away: it is no tie, so it stays."""
+    """Among 25 million weights the next one is often less than a millionth away: that is not a tie, so it stays."""
     for low in torch.linspace(0.5, 1.0, 33):
         high = low * (1 + 3e-7)  # two or three floats further
         pool = pool_of(torch.stack([low, high, -2 * low, 3 * low, 4 * low]).reshape(1, 5))

@@ -109,7 +109,7 @@ def test_with_many_ties_the_quota_is_met_and_only_ties_go_beyond_it(name, values
     assert strictly_below < asked
 
 
-def test_an_all_zero_layer_is_no_obstacle(name):
+def test_a_layer_of_zeros_is_cut_like_any_other(name):
     pool = pool_of(torch.zeros(5, 5), torch.randn(5, 5, generator=torch.Generator().manual_seed(0)))
     for asked in (1, 10, 25, 30, 48):
         cuts = ALLOCATIONS[name]().cut(pool, Quota(asked, 0.5))

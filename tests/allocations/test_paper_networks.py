@@ -370,7 +370,7 @@ def test_kept_parts_of_resnet20_at_the_start(network, rule, threshold, published
     ids=["global", "shape", "fan_in", "count"],
 )
 def test_what_is_left_of_the_small_layers_of_resnet50_at_the_start(network, rule, left):
-    """Why numel is no option, and why sigma needs a ramp on trained weights (9.5)."""
+    """Why the element count is not a usable factor, and why sigma needs a ramp on trained weights (9.5)."""
     net = network("resnet50")
     densities, _ = net.at_start(rule, 0.90)
     names = ("conv1.weight", "layer1.0.conv2.weight", "layer4.0.conv2.weight")

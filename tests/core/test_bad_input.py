@@ -93,7 +93,7 @@ def test_a_sparsity_must_be_a_number(sparsity: Any) -> None:
     check(f"sparsity must be a number from 0 up to 1, got {sparsity!r}", kind=TypeError, sparsity=sparsity)
 
 
-def test_the_sparsity_of_a_single_layer_is_checked_as_well() -> None:
+def test_the_sparsity_of_a_single_layer_is_checked() -> None:
     check(
         "layer_sparsity['head'] must be at least 0 and below 1, got 50 (a percentage? try 0.5)",
         layer_sparsity={"head": 50},
@@ -138,7 +138,7 @@ def test_arguments_that_moved_elsewhere_are_not_taken(name: str) -> None:
     check(f"unexpected keyword argument '{name}'", kind=TypeError, **{name: 0.5})
 
 
-def test_a_ramp_of_the_users_own_must_reach_the_target() -> None:
+def test_a_function_as_ramp_must_reach_the_target() -> None:
     check(
         "has not reached the target at the end of the run, step 12",
         "sparsity would stop at 0.4 of 0.8; let it end earlier",
@@ -156,7 +156,7 @@ def test_a_ramp_is_a_name_an_object_or_a_function(ramp: Any) -> None:
     )
 
 
-def test_a_ramp_of_the_users_own_that_leaves_its_range_is_told_so() -> None:
+def test_a_function_as_ramp_that_leaves_its_range_is_refused() -> None:
     check(
         "a ramp asks for a part of the target, from 0 to 1, but ",
         "asks for 1.5 at step 0 of 12",
@@ -262,7 +262,7 @@ def test_an_allocation_is_a_name_or_an_object(allocation: Any) -> None:
     )
 
 
-def test_all_faults_are_told_at_once() -> None:
+def test_one_error_names_all_faults() -> None:
     check(
         "sparsity must be at least 0 and below 1, got 90",
         "min_weights must be a whole number of at least 0, got -1",
@@ -277,7 +277,7 @@ def test_all_faults_are_told_at_once() -> None:
     )
 
 
-def test_faults_of_the_ramp_are_told_with_the_others() -> None:
+def test_one_error_names_faults_of_the_ramp_and_the_others() -> None:
     check(
         "sparsity must be at least 0 and below 1, got 90",
         "total_steps must be a whole number of at least 1, got 0",
@@ -291,7 +291,7 @@ def test_faults_of_the_ramp_are_told_with_the_others() -> None:
 # ---------------------------------------------------------------- layers
 
 
-def test_a_pattern_that_matches_nothing_is_told_with_near_misses() -> None:
+def test_a_pattern_that_matches_nothing_is_refused_with_near_misses() -> None:
     check("no weight of the model matches 'haed' (near misses: head", kind=LookupError, include="haed")
     check(
         "no weight of the model matches 'cnov' (near misses: conv", kind=LookupError, exclude=["cnov", "head"]
@@ -299,7 +299,7 @@ def test_a_pattern_that_matches_nothing_is_told_with_near_misses() -> None:
     check("no weight of the model matches Conv3d", kind=LookupError, include=nn.Conv3d)
 
 
-def test_a_model_without_layers_is_told_why_each_weight_is_left_out() -> None:
+def test_a_model_without_layers_is_refused_with_the_reason_for_each_weight() -> None:
     check(
         "no layer is left to sparsify: ",
         "conv.weight (excluded by '*')",
@@ -314,7 +314,7 @@ def test_a_model_without_layers_is_told_why_each_weight_is_left_out() -> None:
     )
 
 
-def test_a_pattern_that_is_no_pattern_is_refused() -> None:
+def test_a_number_as_pattern_is_refused() -> None:
     check("exclude takes names, globs", "got 3", kind=TypeError, exclude=[3])
 
 
@@ -350,7 +350,7 @@ def steps_without_a_look_at_the_loss(model: TinyNet, optimizer: Optimizer, steps
     "method", ["st3", "feather", st3.methods.ST3(soft=False, straight_through=False)], ids=str
 )
 @pytest.mark.parametrize("allocation", ["global", "sigma", "uniform", "erk", "lamp"])
-def test_nan_weights_during_training_are_told_with_layer_and_step(method: Any, allocation: str) -> None:
+def test_nan_weights_during_training_raise_with_layer_and_step(method: Any, allocation: str) -> None:
     model = TinyNet()
     optimizer = sgd(model.parameters())
     sparsify(model, optimizer, total_steps=40, method=method, allocation=allocation)
@@ -368,7 +368,7 @@ def test_nan_weights_during_training_are_told_with_layer_and_step(method: Any, a
 # ---------------------------------------------------------------- optimizers
 
 
-def test_an_optimizer_that_does_not_own_a_layer_is_told_which() -> None:
+def test_an_optimizer_that_lacks_layers_is_refused_with_their_names() -> None:
     model = TinyNet()
     optimizer = sgd(model.head.parameters())
     with refused(
@@ -470,7 +470,7 @@ class NoInit(Optimizer):
 
 @pytest.mark.parametrize("make", [Bare, NoInit, lambda p: "adam", lambda p: None, lambda p: list(p)])
 @pytest.mark.parametrize("call", [sparsify, st3.keep_mask])
-def test_what_is_no_optimizer_with_hooks_is_refused(
+def test_things_that_are_not_optimizers_with_hooks_are_refused(
     call: Callable[..., Any], make: Callable[..., Any]
 ) -> None:
     model = TinyNet()

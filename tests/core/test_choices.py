@@ -117,7 +117,7 @@ def test_what_makes_no_sense_together_is_refused_with_the_reason(method, choice,
     assert all(torch.equal(value, before[name]) for name, value in model.state_dict().items())
 
 
-def test_everything_that_contradicts_a_method_is_said_at_once():
+def test_one_error_names_everything_that_contradicts_a_method():
     with pytest.raises(ValueError) as error:
         attach("sr_ste", sparsity=0.9, allocation="erk", ramp="cubic", min_weights=2)
     assert str(error.value).count("SRSTE") == 4

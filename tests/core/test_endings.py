@@ -1,4 +1,4 @@
-"""Ends of runs that went another way than planned: loaded weights, other layers, other optimizers, NaN."""
+"""Runs that end in unusual ways: loaded weights, other layers, other optimizers, NaN."""
 
 import copy
 from typing import Any
@@ -101,7 +101,7 @@ class Perturbing(torch.optim.SGD):
         return super().step()
 
 
-def test_an_optimizer_that_moves_the_weights_before_its_closure_is_told_so() -> None:
+def test_an_optimizer_that_moves_the_weights_before_its_closure_is_refused() -> None:
     model = TinyNet()
     optimizer = Perturbing(model.parameters(), lr=0.1)
     sparsify(model, optimizer)
@@ -183,7 +183,7 @@ def test_a_detached_run_is_not_at_its_target() -> None:
     assert not sparsifier.at_target
 
 
-def test_layers_that_are_not_trained_are_reported_as_well() -> None:
+def test_a_report_covers_layers_that_are_not_trained() -> None:
     model, _, sparsifier = trained()
     sparsifier.finalize()
     model.requires_grad_(False)

@@ -222,7 +222,7 @@ def test_a_dense_layer_stays_dense_and_a_dense_model_is_refused() -> None:
         st3.keep_mask(dense, optimizer)
 
 
-def test_keep_mask_is_not_confused_by_a_single_zero() -> None:
+def test_keep_mask_works_with_a_single_zero() -> None:
     model = TinyNet()
     model.head.weight.data[0, 0] = 0.0
     optimizer = sgd(model.parameters())
@@ -240,7 +240,7 @@ def test_layers_left_out_of_keep_mask_train_freely() -> None:
     assert (model.deep.weight == 0).float().mean() < SPARSITY / 2
 
 
-def test_an_infinite_gradient_of_a_kept_zero_does_no_harm() -> None:
+def test_an_infinite_gradient_of_a_kept_zero_changes_nothing() -> None:
     model = nn.Linear(3, 1, bias=False)
     model.weight.data.copy_(torch.tensor([[0.0, 1.0, 2.0]]))
     optimizer = torch.optim.SGD(model.parameters(), lr=0.5)
@@ -318,7 +318,7 @@ def test_detach_brings_the_raw_weights_back_and_leaves_nothing(
 
 
 @pytest.mark.parametrize("ramp", ["cubic", "constant"])
-def test_detached_at_once_a_model_is_as_it_was(ramp: str) -> None:
+def test_detaching_right_after_attaching_restores_the_model(ramp: str) -> None:
     model = TinyNet()
     optimizer = sgd(model.parameters())
     before = footprint(model, optimizer)
@@ -372,7 +372,7 @@ def test_finalize_again_changes_nothing() -> None:
     assert_same(footprint(model, optimizer), before)
 
 
-def test_a_run_that_stopped_before_the_ramps_end_is_told_so_and_may_go_on() -> None:
+def test_finalize_before_the_end_of_the_ramp_raises_and_the_run_may_go_on() -> None:
     model, optimizer, sparsifier = start()
     train(model, optimizer, 3)
     before = footprint(model, optimizer)
@@ -421,7 +421,7 @@ def test_finalize_names_the_layer_that_missed_a_sparsity_of_its_own() -> None:
         sparsifier.finalize()
 
 
-def test_a_run_frozen_too_early_is_told_so() -> None:
+def test_finalize_after_freezing_too_early_says_so() -> None:
     model, optimizer, sparsifier = start()
     train(model, optimizer, 3)
     sparsifier.freeze()
@@ -497,7 +497,7 @@ def test_the_guard_stays_when_sparsifying_anew_is_refused() -> None:
     assert zeros(model) == zeros_asked(model)
 
 
-def test_a_finalized_model_sparsified_anew_keeps_its_zeros_until_it_is_said_what_they_are() -> None:
+def test_a_finalized_model_sparsified_again_does_not_train_before_adopt() -> None:
     model, optimizer, sparsifier = trained()
     sparsifier.finalize()
     again = sparsify(model, optimizer)
@@ -563,7 +563,7 @@ def test_the_largest_weights_of_the_copy_are_kept() -> None:
     assert smallest == magnitudes.sort(descending=True).values[1456 - zeros_asked(model) - 1]
 
 
-def test_a_model_that_is_no_copy_is_refused_and_left_alone() -> None:
+def test_a_different_model_is_refused_and_left_alone() -> None:
     _, _, sparsifier = trained()
     other = nn.Sequential(nn.Linear(3, 3))
     before = footprint(other)
@@ -700,7 +700,7 @@ def test_a_layer_without_active_weights_gives_a_warning_and_no_nan(method: Any) 
     assert all(torch.isfinite(raw).all() for raw in raw_weights(model, optimizer).values())
 
 
-def test_the_same_collapse_is_told_once() -> None:
+def test_a_collapsed_layer_gives_one_warning() -> None:
     model, optimizer, sparsifier = collapsing(total_steps=60)
     with pytest.warns(st3.errors.LayerCollapseWarning):
         train(model, optimizer, 20)
@@ -727,7 +727,7 @@ def test_filters_without_active_weights_are_counted_by_layer() -> None:
     assert "lower the sparsity" in message
 
 
-def test_a_collapsed_layer_is_heard_of_even_in_a_run_too_short_for_regular_looks() -> None:
+def test_finalize_warns_of_a_layer_that_collapsed_between_two_looks() -> None:
     model, optimizer, sparsifier = collapsing(total_steps=STEPS)
     train(model, optimizer, STEPS)
     with pytest.warns(
@@ -793,7 +793,7 @@ def test_a_report_shows_the_threshold_of_each_layer() -> None:
         assert int((raw.abs() <= rows[name]).sum()) == int((model.get_parameter(name) == 0).sum())
 
 
-def test_a_report_leaves_no_trace() -> None:
+def test_a_report_changes_nothing() -> None:
     model, optimizer, sparsifier = start()
     train(model, optimizer, 3)
     before = footprint(model, optimizer)

@@ -1,4 +1,4 @@
-"""What the tests of sharded weights share: networks whose rows no number of ranks divides, data, a step."""
+"""Networks for the tests of sharded weights, whose rows cannot be divided evenly among the ranks; data and a step."""
 
 import math
 from collections.abc import Mapping

@@ -182,7 +182,7 @@ def test_a_frozen_run_resumes_frozen(tmp_path: Path) -> None:
 
 
 @on_ranks(2)
-def test_whole_state_dicts_gathered_by_torch_resume_as_well(tmp_path: Path) -> None:
+def test_whole_state_dicts_gathered_by_torch_resume(tmp_path: Path) -> None:
     options = StateDictOptions(full_state_dict=True)
     model = sharded(crossed_network())
     optimizer = sgd(model)

@@ -21,7 +21,7 @@ from st3.core.budget.allocation import ALLOCATIONS
 from st3.core.budget.ramp import RAMPS
 from st3.core.method import METHODS
 
-# At high sparsity a network this small loses filters, and is told so: not the subject here.
+# At high sparsity a network this small loses filters; the warning is not the subject here.
 pytestmark = pytest.mark.filterwarnings("ignore::st3.errors.LayerCollapseWarning")
 
 ORDERS = list(itertools.permutations(["model", "optimizer", "sparsify"]))
@@ -327,7 +327,7 @@ def test_evaluation_changes_nothing_and_repeats(method):
 
 
 @every_setting
-def test_a_copy_of_the_model_in_mid_training_is_plain_sparse_and_on_its_own(method):
+def test_a_copy_of_the_model_in_mid_training_is_plain_sparse_and_independent(method):
     model, optimizer = build()
     sparsify(model, optimizer, method)
     train(model, optimizer, 7)

@@ -353,7 +353,7 @@ def test_an_average_of_past_weights_gets_groups_of_its_own(name):
     assert int(active.max()) == method.n
 
 
-def test_weights_replaced_behind_its_back_are_noticed_and_adopted_with_a_new_scale():
+def test_replaced_weights_are_noticed_and_adopted_with_a_new_scale():
     model, optimizer, sparsifier = start("s_ste")
     learn(model, optimizer, range(4))
     before = optimizer.state[model[2].weight]["scale"].clone()

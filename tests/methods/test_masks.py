@@ -162,7 +162,7 @@ def test_rigl_grows_where_the_gradient_is_largest_and_drops_the_smallest_weights
     ],
     ids=str,
 )  # fmt: skip
-def test_so_many_weights_are_exchanged(method, step, count):
+def test_the_number_of_exchanged_weights_is_that_of_the_papers(method, step, count):
     weight = torch.cat([torch.arange(1.0, 1001.0), torch.zeros(3000)])
     view = MaskView(
         None, weight, weight != 0, gradient=(weight == 0).float()
@@ -185,7 +185,7 @@ def test_of_equal_weights_and_growths_the_first_in_order_are_taken():
     assert found == sorted(kept + grown)
 
 
-def test_a_gradient_that_is_no_number_costs_no_weight():
+def test_a_nan_gradient_costs_no_weight():
     weight = torch.tensor([4.0, 3.0, 0.0, 0.0])
     growth = torch.tensor([0.0, 0.0, math.nan, 1.0])
     mask = exchange_weakest(MaskView(None, weight, weight != 0), 1, growth)
@@ -252,7 +252,7 @@ def test_rigl_rests_after_its_time():
     assert changed == [step for step in changed if step % 2 == 0]
 
 
-def test_set_draws_from_random_numbers_of_its_own():
+def test_set_leaves_the_random_numbers_of_torch_alone():
     model, optimizer, _ = start("set")
     state = torch.get_rng_state()
     learn(model, optimizer, range(STEPS))

@@ -1,4 +1,4 @@
-"""ProbMask: random masks by learned probabilities, against autograd with the same noise and in everybody's loop."""
+"""ProbMask: random masks by learned probabilities, against autograd with the same noise and in ordinary loops."""
 
 import copy
 import pickle
@@ -220,7 +220,7 @@ def test_random_final_masks_miss_the_target_by_a_little_and_say_so():
     assert found.zeros != int(2089 * 0.8) + 1  # of this seed
 
 
-def test_a_copy_or_pickle_in_the_middle_of_the_search_is_on_its_own():
+def test_a_copy_or_pickle_in_the_middle_of_the_search_is_independent():
     model, optimizer, _ = start()
     learn(model, optimizer, range(20))
     for twin in (copy.deepcopy(model), pickle.loads(pickle.dumps(model))):
@@ -230,7 +230,7 @@ def test_a_copy_or_pickle_in_the_middle_of_the_search_is_on_its_own():
         assert all(torch.equal(held[key], value) for key, value in model.state_dict().items())
 
 
-# ---------------------------------------------------------------- everybody's loop
+# ---------------------------------------------------------------- ordinary loops
 
 
 def adamw(model):
@@ -332,7 +332,7 @@ def test_a_batch_that_overflowed_and_was_skipped_leaves_nothing_behind(set_to_no
     sparsifier.finalize()
 
 
-def test_a_compiled_model_draws_masks_as_well():
+def test_a_compiled_model_draws_masks():
     results = []
     for compiles in (False, True):
         model = network()

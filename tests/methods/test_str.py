@@ -1,4 +1,4 @@
-"""STR: learned thresholds beside the weights, against autograd through the textbook form and in everybody's loop."""
+"""STR: learned thresholds beside the weights, against autograd through the textbook form and in ordinary loops."""
 
 import copy
 import math
@@ -242,7 +242,7 @@ def test_its_own_checkpoint_is_refused_by_another_method():
         its_optimizer.load_state_dict(optimizer.state_dict())
 
 
-# ---------------------------------------------------------------- everybody's loop
+# ---------------------------------------------------------------- ordinary loops
 
 
 @pytest.mark.parametrize(

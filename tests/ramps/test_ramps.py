@@ -233,7 +233,7 @@ def test_something_that_is_neither_name_nor_ramp_nor_function_is_refused(thing):
     ],
     ids=str,
 )
-def test_a_method_has_the_ramp_of_its_authors_if_nothing_is_said(method, ramp):
+def test_a_method_has_the_ramp_of_its_authors_by_default(method, ramp):
     assert attach(method=method).ramp == ramp
 
 

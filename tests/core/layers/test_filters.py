@@ -29,7 +29,7 @@ TRANSPOSED = {
 
 
 def numbered(module):
-    """Give every weight a number of its own, such that a sum tells which weights went into it."""
+    """Give every weight a different number, so that a sum tells which weights it contains."""
     with torch.no_grad():
         weight = module.double().weight
         return weight.copy_(torch.arange(weight.numel()).reshape(weight.shape) ** 2 + 1.0).detach()

@@ -209,14 +209,14 @@ class TestBrackets:
         share=st.floats(0, 1),
         hint=hints,
     )
-    def test_a_hint_never_changes_the_result_however_absurd(self, weights, share, hint):
+    def test_no_hint_changes_the_result(self, weights, share, hint):
         tensors = [torch.tensor(weights)]
         k = 1 + int(share * (len(weights) - 1))
         assert on_cpu(tensors, k, hint=hint) == by_sorting(tensors, k)
 
     @settings(max_examples=40)
     @given(st.lists(st.sampled_from([0.0, 0.5, 1.0, 2.0, math.inf, math.nan]), min_size=40, max_size=80))
-    def test_nor_do_ties_infinities_and_what_is_no_number(self, weights):
+    def test_ties_infinities_and_nan_do_not_change_the_result(self, weights):
         tensors = [torch.tensor(weights)]
         for k in (1, len(weights) // 2, len(weights)):
             for low in (None, 0.5, 1.0, math.inf, math.nan):
@@ -318,7 +318,7 @@ def test_a_hint_never_changes_the_result_of_the_search_by_bits(alone, weights, s
     assert answer(found) == by_sorting(tensors, k)
 
 
-def test_a_hint_from_weights_of_another_precision_does_no_harm(alone):
+def test_a_hint_from_weights_of_another_precision_changes_nothing(alone):
     hint = Hint()
     weights = torch.tensor([3.0, 1.0, 2.0], dtype=torch.float64)
     assert answer(select([weights], 2, shards=alone, hint=hint)) == (2.0, 3.0, 0)
@@ -482,7 +482,7 @@ def test_every_rank_of_a_small_pool():
         assert search(tensors, k) == by_sorting(tensors, k)
 
 
-def test_more_threads_than_pieces_of_work_do_no_harm():
+def test_more_threads_than_pieces_of_work_change_nothing():
     before = torch.get_num_threads()
     tensor = torch.randn(1 << 23, generator=torch.Generator().manual_seed(0))
     try:

@@ -136,7 +136,7 @@ def test_a_wrong_hint_never_changes_the_result() -> None:
 
 
 @on_ranks(2)
-def test_a_hint_left_by_weights_in_one_process_is_no_obstacle() -> None:
+def test_a_hint_from_one_process_serves_a_sharded_search_and_the_other_way_round() -> None:
     wholes, hint = [torch.randn(10, 30)], Hint()
     alone = numbers(select(wholes, 150, hint=hint))
     assert numbers(search(wholes, 150, hint=hint)) == alone

@@ -1,4 +1,4 @@
-"""Model and optimizer are the whole state: a run that was saved and resumed cannot be told from one that was not."""
+"""Model and optimizer are the whole state: a resumed run equals one that was never interrupted."""
 
 import copy
 import io
@@ -204,7 +204,7 @@ def test_a_run_frozen_just_before_it_was_saved_resumes_frozen(order: str) -> Non
     [st3.methods.ST3(), st3.methods.ST3(soft=False), st3.methods.Feather()],
     ids=["soft", "hard", "Feather"],
 )
-def test_other_precisions_resume_as_well(
+def test_every_precision_resumes_bit_for_bit(
     order: str, dtype: torch.dtype, method: st3.methods.ST3 | st3.methods.Feather
 ) -> None:
     model, optimizer, _ = start(model=TinyNet().to(dtype), method=method)
@@ -551,9 +551,7 @@ def test_a_checkpoint_of_another_model_is_refused_with_both_shapes(make: Make) -
 
 
 @pytest.mark.parametrize("steps", [1, 4])
-def test_a_checkpoint_of_another_model_loaded_before_sparsifying_is_refused_as_well(
-    make: Make, steps: int
-) -> None:
+def test_a_checkpoint_of_another_model_loaded_before_sparsifying_is_refused(make: Make, steps: int) -> None:
     model, optimizer, _ = start(make)
     train(model, optimizer, steps)
     other = WiderNet()

@@ -1,4 +1,4 @@
-"""FSDP2: weights sharded over processes, thresholds of one process, and nothing that only some ranks know."""
+"""FSDP2: weights sharded over processes, the thresholds of one process, and the same errors on every rank."""
 
 import copy
 import math
@@ -355,7 +355,7 @@ def test_without_straight_through_the_raw_weights_get_the_textbook_gradient() ->
         gradients = {layer.name: whole(layer.parameter.grad) for layer in sparsifier.layers}
         torch.testing.assert_close(
             gradients, expected, rtol=1e-6, atol=1e-12
-        )  # mapped before anybody sees them
+        )  # mapped before clipping sees them
         optimizer.step()
         optimizer.zero_grad()
         found = raws(sparsifier, optimizer)
@@ -629,7 +629,7 @@ def test_raw_weights_that_stop_being_numbers_on_one_rank_stop_every_rank() -> No
 
 
 @on_ranks(4)
-def test_weights_replaced_behind_its_back_are_noticed_by_every_rank_even_one_that_holds_none() -> None:
+def test_every_rank_notices_replaced_weights_even_one_that_holds_none() -> None:
     model = sharded(rows_network())
     optimizer = sgd(model)
     sparsifier = st3.sparsify(model, optimizer, include="2", **NOW)

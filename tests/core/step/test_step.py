@@ -298,7 +298,7 @@ def test_every_optimizer_equals_the_textbook_form(make_optimizer: Callable[[Tiny
 
 
 @pytest.mark.parametrize("name", ["SGD without momentum", "SGD", "Adam", "AdamW fused amsgrad"])
-def test_attached_after_the_optimizers_first_steps_it_equals_the_textbook_form_as_well(name: str) -> None:
+def test_attached_after_the_optimizers_first_steps_it_equals_the_textbook_form(name: str) -> None:
     model, reference = TinyNet().double(), TinyNet().double()
     optimizer, reference_optimizer = OPTIMIZERS[name](model), OPTIMIZERS[name](reference)
     train(model, optimizer, 2)
@@ -373,7 +373,7 @@ def test_a_layer_stays_dense_until_its_first_gradient_comes(make: Callable[..., 
     assert zeros(sparsifier.finalize()) == zeros_asked(model)
 
 
-def test_a_layer_without_a_gradient_in_some_steps_follows_the_threshold_all_the_same() -> None:
+def test_a_layer_follows_the_threshold_in_steps_without_a_gradient() -> None:
     model = LateNet()
     model.joined = True
     optimizer = sgd(model.parameters())
@@ -685,7 +685,7 @@ class Twice(torch.optim.SGD):
         return super().step()
 
 
-def test_an_optimizer_that_runs_its_closure_twice_is_told_so() -> None:
+def test_an_optimizer_that_runs_its_closure_twice_is_refused() -> None:
     model = TinyNet()
     optimizer = Twice(model.parameters(), lr=0.05, momentum=0.9)
     sparsifier = sparsify(model, optimizer)
@@ -790,7 +790,7 @@ def test_an_infinite_gradient_of_a_zeroed_weight_does_not_become_nan() -> None:
 
 
 class Failing(Optimizer):
-    """SGD with momentum that runs out of memory when told to, after updating so many parameters."""
+    """SGD with momentum that runs out of memory when told to, after updating some parameters."""
 
     fail_after: int | None = None
 
@@ -864,6 +864,30 @@ def test_what_a_failed_step_has_already_updated_is_kept_in_the_raw_weights() -> 
     optimizer.zero_grad()
     train(model, optimizer, range(3, STEPS))
     sparsifier.finalize()
+
+
+def test_the_next_step_keeps_what_a_failed_one_has_updated_and_begins_at_the_sparse_weights() -> None:
+    model, optimizer, sparsifier = failing()
+    train(model, optimizer, 3)
+    before = raw_weights(model, optimizer)["conv.weight"]
+    optimizer.fail_after = 1
+    with pytest.raises(MemoryError):
+        train(model, optimizer, range(3, 4))
+    moved = before.sub(optimizer.state[model.conv.weight]["momentum"], alpha=0.05)
+    assert not torch.equal(moved, before)
+    optimizer.fail_after = None
+    optimizer.zero_grad()
+    seen = []
+
+    def closure() -> Tensor:
+        seen.append((zeros(model), raw_weights(model, optimizer)["conv.weight"]))
+        pictures, classes = batch(3)
+        loss = F.cross_entropy(model(pictures), classes)
+        loss.backward()
+        return loss
+
+    optimizer.step(closure)  # without any look at the model in between
+    assert_same(seen, [(zeros_asked(model, sparsifier.asked(3)), moved)])
 
 
 def test_a_failed_step_keeps_nothing_of_its_caller_alive() -> None:
