@@ -4,6 +4,7 @@ The classes here are stand-ins with the names and attributes of packages that ne
 """
 
 import copy
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -191,6 +192,43 @@ def test_sam_is_refused_and_its_base_optimizer_named():
         "SAM steps through another optimizer, so its own steps cannot be followed: pass the optimizer inside (SGD, its "
         ".base_optimizer) to sparsify and go on training with SAM"
     )
+
+
+class StochasticWeightAveraging:
+    """Lightning's callback, by its name."""
+
+
+class WeightAveraging:
+    """The newer one."""
+
+
+class EMAWeightAveraging(WeightAveraging):
+    pass
+
+
+class LightningModule(nn.Module):
+    """Belongs to a trainer, which holds the callbacks, once `fit` has been called."""
+
+    def __init__(self, callbacks=None):
+        super().__init__()
+        self.net = make_model()
+        self._trainer = None if callbacks is None else SimpleNamespace(callbacks=callbacks)
+
+
+@pytest.mark.parametrize("callback", [StochasticWeightAveraging, WeightAveraging, EMAWeightAveraging])
+def test_a_trainer_that_averages_weights_is_refused_and_the_remedy_named(callback):
+    model = LightningModule([object(), callback()])
+    assert refusal(model, make_sgd(model)) == (
+        f"the trainer's callback {callback.__name__} puts averaged weights into the model when training ends, which "
+        "fills the zeros: leave it out, average with torch.optim.swa_utils.AveragedModel and make the average sparse "
+        "with sparsifier.apply_to"
+    )
+
+
+@pytest.mark.parametrize("callbacks", [None, [], [object()]])
+def test_any_other_trainer_is_welcome(callbacks):
+    model = LightningModule(callbacks)
+    assert len(sparsify(model, make_sgd(model)).layers) == 2
 
 
 @pytest.mark.parametrize("method", ["st3", "gmp", "rigl"])

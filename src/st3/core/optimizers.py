@@ -1,20 +1,27 @@
-"""The optimizers that are given: unwrapped, checked, and which of the layers each of them updates."""
+"""The optimizers that are given: unwrapped, checked, and which of the layers each of them updates.
+
+Whatever else would put weights of its own into the model, and so fill its zeros, is refused here as well.
+"""
 
 from collections.abc import Sequence
 from typing import Any
 
 import torch
+from torch import nn
 from torch.optim import Optimizer
 
 from .errors import name_some
 from .layers.layer import Layers
+from .layers.places import unwrap
 
-__all__ = ["check_optimizers", "owners_of"]
+__all__ = ["check_optimizers", "owners_of", "refuse_averaging"]
 
 # Where wrappers that pass every step on hold the optimizer: Accelerate, Lightning and Fabric; Opacus.
 _WRAPPED = ("optimizer", "original_optimizer")
 # Where optimizers that do more than that hold the one inside; it is named in the refusal.
 _INNER = ("base_optimizer", "_base_optimizer", "optimizer", "base")
+# Lightning's callbacks that put averaged weights into the model when training ends.
+_AVERAGING = ("StochasticWeightAveraging", "WeightAveraging")
 
 
 def check_optimizers(given: Optimizer | Sequence[Optimizer]) -> list[Optimizer]:
@@ -79,6 +86,18 @@ def _refuse_own_weights(optimizer: Any) -> None:
             f"{name} puts slow weights of its own into the model every few steps, which fills the zeros: train with "
             f"{inside or 'an ordinary optimizer (AdamW, SGD)'} alone"
         )
+
+
+def refuse_averaging(model: nn.Module) -> None:
+    """Raise for a LightningModule whose trainer will put averaged weights into it."""
+    trainer = getattr(unwrap(model), "_trainer", None)  # None until the module belongs to one
+    for callback in getattr(trainer, "callbacks", ()):
+        if any(cls.__name__ in _AVERAGING for cls in type(callback).__mro__):
+            raise ValueError(
+                f"the trainer's callback {type(callback).__name__} puts averaged weights into the model when training "
+                f"ends, which fills the zeros: leave it out, average with torch.optim.swa_utils.AveragedModel and make "
+                f"the average sparse with sparsifier.apply_to"
+            )
 
 
 def owners_of(layers: Layers, optimizers: list[Optimizer]) -> dict[str, Optimizer]:

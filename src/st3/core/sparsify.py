@@ -28,7 +28,7 @@ from .layers.layer import Layers
 from .layers.patterns import Patterns
 from .layers.shards import reshard
 from .method import Method
-from .optimizers import check_optimizers, owners_of
+from .optimizers import check_optimizers, owners_of, refuse_averaging
 from .sparsifier import Sparsifier
 from .state.checks import check_learned, check_state
 from .state.store import Store
@@ -121,6 +121,7 @@ def sparsify(
     usual = "global" if the_method is None else the_method.usual_allocation
     the_allocation = faults.check(resolve_allocation, usual if allocation is None else allocation)
     optimizers = faults.check(check_optimizers, optimizer)
+    faults.check(refuse_averaging, model)
     reshard(model)
     layers = faults.check(
         find_layers,
@@ -180,6 +181,7 @@ def keep_mask(
     _check_model(model)
     reshard(model)
     optimizers = check_optimizers(optimizer)
+    refuse_averaging(model)
     layers = find_layers(model, include=include, exclude=exclude)
     owners_of(layers, optimizers)
     zeros = sum(found.zeros for found in count_all(list(layers)).values())
