@@ -78,6 +78,8 @@ def _usual(method: Method) -> str:
     lines = [f"Usual: {_usual_ramp(method)}, allocation `{method.usual_allocation}`."]
     if method.usual_times is not None:
         lines.append("`st3 train` keeps these times, whatever the recipe's ramp says.")
+    elif _takes_usual_times(method):
+        lines.append("`st3 train` takes the times of the recipe's ramp instead.")
     for kind, only in (("ramp", method.only_ramps), ("allocation", method.only_allocations)):
         if only:
             lines.append(f"No {kind} but {' and '.join(f'`{name}`' for name in only)} means anything to it.")
@@ -89,10 +91,14 @@ def _usual(method: Method) -> str:
 def _usual_ramp(method: Method) -> str:
     if method.own_ramp is not None:
         return f"ramp `{method.usual_ramp}`, by the settings of the method"
-    if not getattr(RAMPS[method.usual_ramp], "takes_usual_times", False):
+    if not _takes_usual_times(method):
         return f"ramp `{method.usual_ramp}`, from before the first step"
     start, end = method.usual_times or USUAL_TIMES
     return f"ramp `{method.usual_ramp}` from {start:g} to {end:g} of the run"
+
+
+def _takes_usual_times(method: Method) -> bool:
+    return getattr(RAMPS[method.usual_ramp], "takes_usual_times", False)
 
 
 def tables() -> dict[Path, dict[str, str]]:

@@ -52,6 +52,15 @@ def test_switches_of_every_weight_are_recorded(run):
     assert set(windows[1]["zeroed"]) == {"0"}
 
 
+def test_a_rewind_takes_the_masks_of_the_best_epoch_not_those_of_the_last(tmp_path):
+    spec = compose(epochs=3, protocol="single", sparse={"method": "rigl"}, changes={"rewind": True})
+    train(spec, tmp_path / "run")
+    epochs = read_epochs(tmp_path / "run")
+    best = max(epoch["epoch"] for epoch in epochs[:3] if epoch["is_best"])
+    assert best < 3, "the last epoch was the best: the test shows nothing"
+    assert epochs[3]["sparsity"] == epochs[best - 1]["sparsity"]
+
+
 class StopIn(Listener):
     """Asks the training to stop in an epoch, after some batches."""
 

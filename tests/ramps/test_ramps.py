@@ -280,7 +280,7 @@ def test_a_ramp_may_reach_the_target_at_the_very_last_step():
     last = plan(Cubic(end=1.0))
     last.check_ramp()
     assert last.asked(159) < 0.9
-    assert last.reached(160)
+    assert last.is_reached(160)
 
 
 @pytest.mark.parametrize("short", [1 - 1e-12, 1 + 1e-12], ids=["just below", "just above"])

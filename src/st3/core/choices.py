@@ -92,7 +92,7 @@ def check_plan(plan: Plan, method: Method) -> None:
     """Raise where the ramp does not reach the target in time: before the run ends, or the method fixes its masks."""
     plan.check_ramp()
     last = method.search_end(plan.total_steps)
-    if last is not None and not plan.reached(last):
+    if last is not None and not plan.is_reached(last):
         raise ValueError(
             f"{type(method).__name__} fixes its masks after step {last} of {plan.total_steps}, where the ramp asks for "
             f"{plan.asked(last):.4g} of {plan.sparsity:g} only: let the ramp end earlier, or lower finetune"

@@ -83,11 +83,11 @@ class Sparsifier:
         if self._is_detached and not self.is_finalized:
             return False
         if not self._plan.has_target:
-            return self._plan.reached(self.step)
+            return self._plan.is_reached(self.step)
         family = self._conductor.family
         if not family.follows_ramp or self.is_finalized or self._replaced_layers():
             return not self._shortfalls()
-        return self._plan.reached(self.step) and all(map(family.store.has_joined, self.layers))
+        return self._plan.is_reached(self.step) and all(map(family.store.has_joined, self.layers))
 
     @property
     def optimizers(self) -> list[Optimizer]:
@@ -115,7 +115,7 @@ class Sparsifier:
         if self.is_attached:
             family.settle()
         targets = {}
-        if self._plan.reached(self.step):  # before, the allocation's counts are those of the ramp
+        if self._plan.is_reached(self.step):  # before, the allocation's counts are those of the ramp
             targets = {layer.name: family.layer_target(layer) for layer in self.layers}
         return build_report(
             self.model,
@@ -253,7 +253,7 @@ class Sparsifier:
             )
         elif self.is_frozen:
             why.append("the masks were frozen before the target was reached: freeze later")
-        elif not self._plan.reached(self.step):
+        elif not self._plan.is_reached(self.step):
             why.append(
                 f"training stopped at step {self.step}, before the ramp's end: train longer or lower total_steps (it "
                 f"counts calls of optimizer.step: with gradient accumulation there are fewer of them than batches)"

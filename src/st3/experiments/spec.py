@@ -188,7 +188,7 @@ def compose(
         elif epochs is not None:
             base = base.scaled_to(epochs)
     except SettingsError as error:
-        faults += _named(error)
+        faults += _name_faults(error)
     values["recipe"] = base.model_dump()
     make_changes(values, of_recipe, faults)
     return check_spec(values, faults)
@@ -259,7 +259,7 @@ def _missing(data: str, usual: Declaration, *, has_model: bool, has_recipe: bool
     return [f"data set {data!r} declares no {' and no '.join(options)}: add {' and '.join(options.values())}"]
 
 
-def _named(error: SettingsError) -> list[str]:
+def _name_faults(error: SettingsError) -> list[str]:
     """Return the faults, each with what it is a fault of."""
     what = str(error).removesuffix("; ".join(error.faults))
     return [*error.faults] if what == "recipe: " else [f"{what}{fault}" for fault in error.faults]

@@ -22,8 +22,10 @@ Different from the authors' program: the mask at the end is that of the most pro
 then lies around the target, with a variance of at most the sum of p (1 - p). Gradient clipping sees the norm of the
 weights' gradients and scales those of the probabilities by the same factor; the authors clip one norm over both.
 Logistic noise comes from one uniform number instead of two Gumbel ones: the same distribution. Budget, temperature and
-the rate of the probabilities change by step instead of by epoch. All processes draw the same masks. Weights are
-fine-tuned at the rates of the run's own schedule, not of a second one.
+the rate of the probabilities change by step instead of by epoch. All processes draw the same masks. The search and the
+ramp's times are parts of one run, whose last tenth fine-tunes the weights at the rates of its own schedule; the authors
+search for 300 epochs, to which the times .16 and .6 refer, and then fine-tune for 20 more at a rate of 1e-3. The recipe
+`cifar-probmask` has their batch size (256), rate and weight decay.
 """
 
 import math

@@ -52,17 +52,19 @@ class RigL(_ConstantSparsity):
         mask    <- keep the active - k largest |W|, grow the k largest |dL/dW_sparse| among all others
         k        = drop / 2 * (1 + cos(pi * step / end)) * active     end = until * steps of the run
 
-    The masks are random at first and never grow larger. Every `every` steps (oftener in a run of less than twenty times
-    as many), until the part `until` of the run, each layer exchanges its k weakest weights by the gradient of the
+    The masks are random at first and never grow larger. Every `every` steps (and at least 20 times per
+    run), until the fraction `until` of the run, each layer exchanges its k weakest weights by the gradient of the
     current batch. A grown weight starts at 0 with momentum 0; one that is dropped and grown in the same step keeps
     both. The exchange replaces the optimizer's step of that batch, which then does nothing.
 
     The paper's two allocations are allocation="uniform" with exclude=st3.FIRST and allocation="erk" (RigL+ERK).
 
     Different from the authors' program: ties among weights go by position instead of a little noise; the first exchange
-    comes with step `every`, not before the first step; the replaced step counts as a step of the run. Gradients are
-    those that reach `optimizer.step`: averaged over processes and micro-batches. Sharded weights (fully_shard) are
-    refused, since a layer must be whole for the exchange.
+    comes with step `every`, not before the first step; the replaced step counts as a step of the run; `until` is 0.75,
+    where they stop after 25,000 of 32,000 steps (ImageNet) and 75,000 of 97,656 (CIFAR). All layers together have
+    floor((n - 1) S) + 1 zeros in n weights, shared by the allocation and rounded; there each layer has floor(s n).
+    Gradients are those that reach `optimizer.step`: averaged over processes and micro-batches. Sharded weights
+    (fully_shard) are refused, since a layer must be whole for the exchange.
     """
 
     grows: ClassVar[bool] = True
@@ -79,7 +81,7 @@ class RigL(_ConstantSparsity):
         return moment.is_every(self.every) and moment.progress <= self.until and moment.progress < 1.0
 
     def next_masks(self, views: Sequence[MaskView], moment: Moment) -> Sequence[Tensor]:
-        return _exchanged(views, self.drop, moment, self.until, [_gradient(view) for view in views])
+        return _exchange(views, self.drop, moment, self.until, [_gradient(view) for view in views])
 
 
 @final
@@ -99,9 +101,9 @@ class SET(_ConstantSparsity):
     As RigL, but what grows is random. The random numbers depend on `seed` and the step alone, so that all processes
     draw the same ones and torch's own are not touched.
 
-    Different from the original, as in RigL's comparison: layers exchange a part that falls along a cosine instead of a
-    constant one, at steps instead of epochs, and convolutions are covered. The exchange comes after the optimizer's
-    step and does not replace it, since no gradient is needed.
+    Different from the original, as in RigL's comparison: the part that layers exchange falls along a cosine instead of
+    being constant, they exchange it every `every` steps instead of every epoch, and convolutions are covered. The
+    exchange comes after the optimizer's step and does not replace it, since no gradient is needed.
     """
 
     every: int = 100  # steps between two changes
@@ -117,7 +119,7 @@ class SET(_ConstantSparsity):
 
     def next_masks(self, views: Sequence[MaskView], moment: Moment) -> Sequence[Tensor]:
         growth = random_scores(views, self.seed, moment.step)
-        return _exchanged(views, self.drop, moment, self.until, growth)
+        return _exchange(views, self.drop, moment, self.until, growth)
 
 
 @final
@@ -131,7 +133,8 @@ class Static(_ConstantSparsity):
         W_sparse = W * mask                                           forward
         dL/dW    = dL/dW_sparse * mask                                backward
 
-    Different from RigL's in nothing: every layer keeps the counts that the allocation gives it, at random places.
+    Different from RigL's only in the counts: all layers together have floor((n - 1) S) + 1 zeros in n weights, shared by
+    the allocation and rounded, at random places; there each layer has floor(s n).
     """
 
     seed: int = 0  # of the masks
@@ -152,7 +155,7 @@ def _check(every: int, drop: float, until: float) -> None:
         raise ValueError(f"until is a part of the run, above 0 and at most 1, got {until}")
 
 
-def _exchanged(
+def _exchange(
     views: Sequence[MaskView], drop: float, moment: Moment, until: float, growth: Sequence[Tensor]
 ) -> list[Tensor]:
     part = drop / 2 * (1 + math.cos(math.pi * moment.progress / until))

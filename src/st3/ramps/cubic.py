@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import ClassVar, final
 
-from ..core.budget.ramp import RAMPS, USUAL_TIMES, Ramp, check_times, step_at
+from ..core.budget.ramp import RAMPS, USUAL_TIMES, Ramp, check_times, rise
 
 __all__ = ["Cubic"]
 
@@ -27,6 +27,4 @@ class Cubic(Ramp):
         check_times(start=self.start, end=self.end)
 
     def share(self, step: int, total_steps: int) -> float:
-        first, last = step_at(self.start, total_steps), step_at(self.end, total_steps)
-        t = 1.0 if step >= last else max(0.0, (step - first) / max(1, last - first))
-        return 1.0 - (1.0 - t) ** 3
+        return 1.0 - (1.0 - rise(step, total_steps, self.start, self.end)) ** 3

@@ -67,11 +67,10 @@ def fit(
 
 def _begin_epoch(job: Job, epoch: int, progress: Progress, snapshots: Snapshots) -> None:
     """Fix the masks when the recipe's schedule is over; for a rewind, go back to the best weights."""
-    recipe = job.recipe
+    recipe, sparsifier = job.recipe, job.sparsifier
+    if epoch >= recipe.epochs and sparsifier is not None:
+        sparsifier.freeze()
     if recipe.rewind and epoch == recipe.epochs + recipe.freeze_epochs and progress.batch == 0:
         snapshots.load_best()
-        if job.sparsifier is not None:
-            job.sparsifier.freeze()
-            job.sparsifier.adopt()
-    elif epoch >= recipe.epochs and job.sparsifier is not None:
-        job.sparsifier.freeze()
+        if sparsifier is not None:
+            sparsifier.adopt()  # after freezing: the masks are now those of the best weights

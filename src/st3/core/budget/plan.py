@@ -27,7 +27,7 @@ class Plan:
     has_target: bool = True  # False: the method decides, `sparsity` is 0 and the ramp asks for nothing
     hints: dict[object, Hint] = field(default_factory=dict, repr=False)
 
-    def reached(self, step: int) -> bool:
+    def is_reached(self, step: int) -> bool:
         """Whether the full target is asked for after `step` steps; without a target, whether the run is over."""
         if not self.has_target:
             return step >= self.total_steps
@@ -46,7 +46,7 @@ class Plan:
 
     def check_ramp(self) -> None:
         """Raise unless the ramp reaches the target within the run."""
-        if not self.reached(self.total_steps):
+        if not self.is_reached(self.total_steps):
             raise ValueError(
                 f"the ramp {self.ramp} has not reached the target at the end of the run, step {self.total_steps}: "
                 f"sparsity would stop at {self.asked(self.total_steps):.4g} of {self.sparsity:g}; let it end earlier"

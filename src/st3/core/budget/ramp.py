@@ -13,7 +13,7 @@ from typing import ClassVar
 
 from ...registry import Registry
 
-__all__ = ["RAMPS", "USUAL_TIMES", "Progress", "Ramp", "check_times", "resolve_ramp", "step_at"]
+__all__ = ["RAMPS", "USUAL_TIMES", "Progress", "Ramp", "check_times", "resolve_ramp", "rise", "step_at"]
 
 USUAL_TIMES = (5 / 160, 0.5)  # the paper's: from the 5th to the 80th of 160 epochs
 
@@ -51,6 +51,16 @@ def step_at(time: float, total_steps: int) -> int:
     500
     """
     return int(time * total_steps + 0.5)
+
+
+def rise(step: int, total_steps: int, start: float, end: float) -> float:
+    """Return how much of the time from `start` to `end`, fractions of the run, is over after `step` steps: 0 to 1.
+
+    >>> rise(25, 100, start=0.0, end=0.5)
+    0.5
+    """
+    first, last = step_at(start, total_steps), step_at(end, total_steps)
+    return 1.0 if step >= last else max(0.0, (step - first) / max(1, last - first))
 
 
 def check_times(**times: float) -> None:

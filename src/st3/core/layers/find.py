@@ -119,7 +119,7 @@ def _choose(
         for parameter, places in placed_weights(model)
     ]
     if unused := [p for p in patterns if not any(p in candidate.hits for candidate in candidates)]:
-        raise LookupError(_unmatched(unused, [place.name for c in candidates for place in c.places]))
+        raise LookupError(_describe_unmatched(unused, [place.name for c in candidates for place in c.places]))
 
     covered: list[tuple[_Candidate, Layer]] = []
     skipped: list[Skipped] = []
@@ -141,7 +141,7 @@ def _choose(
     for pattern in wanted:
         if pattern != USUAL and not any(pattern in candidate.hits for candidate in remaining):
             meant = {candidate.places[0].name for candidate in candidates if pattern in candidate.hits}
-            raise LookupError(_only_skipped(pattern, [s for s in skipped if s.name in meant]))
+            raise LookupError(_describe_skipped(pattern, [s for s in skipped if s.name in meant]))
     return Layers([layer for _, layer in covered], skipped)
 
 
@@ -201,7 +201,7 @@ def _as_layer(candidate: _Candidate, own: Mapping[str, float]) -> Layer:
     return Layer(place.name, parameter, kind, filters, shards, fixed, inputs, place.is_direction)
 
 
-def _unmatched(patterns: Sequence[Pattern], names: Sequence[str]) -> str:
+def _describe_unmatched(patterns: Sequence[Pattern], names: Sequence[str]) -> str:
     parts = []
     for pattern in patterns:
         near = nearest_names(pattern, names)
@@ -209,7 +209,7 @@ def _unmatched(patterns: Sequence[Pattern], names: Sequence[str]) -> str:
     return f"no weight of the model matches {'; '.join(parts)}"
 
 
-def _only_skipped(pattern: Pattern, skipped: Sequence[Skipped]) -> str:
+def _describe_skipped(pattern: Pattern, skipped: Sequence[Skipped]) -> str:
     reasons = [f"{s.name}: {s.reason}" for s in skipped[:3]] or ["biases and norms never are"]
     return f"include names {describe(pattern)}, but nothing of it can be sparsified ({'; '.join(reasons)})"
 

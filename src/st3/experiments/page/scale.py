@@ -63,7 +63,7 @@ def logarithmic(values: Iterable[float]) -> Scale:
     high = max(high, low + 1)
     every = 1 + (high - low) // 6
     ticks = tuple(10.0**power for power in range(low, high + 1, every))
-    return Scale(10.0**low, 10.0**high, ticks, tuple(_prefixed(tick) for tick in ticks), math.log10)
+    return Scale(10.0**low, 10.0**high, ticks, tuple(_format_with_prefix(tick) for tick in ticks), math.log10)
 
 
 def counting(values: Iterable[float]) -> Scale:
@@ -72,7 +72,7 @@ def counting(values: Iterable[float]) -> Scale:
     every = 1 + high // 5
     ticks = (0.0, *(10.0**power for power in range(high, -1, -every)))
     ticks = tuple(sorted(tick for tick in ticks if tick != 1.0 or high < 3))
-    return Scale(0.0, 10.0**high, ticks, tuple(_prefixed(tick) for tick in ticks), math.log1p)
+    return Scale(0.0, 10.0**high, ticks, tuple(_format_with_prefix(tick) for tick in ticks), math.log1p)
 
 
 def epochs(last: float) -> Scale:
@@ -86,7 +86,7 @@ def epochs(last: float) -> Scale:
 def _labels(ticks: list[float], step: float) -> tuple[str, ...]:
     largest = max(map(abs, ticks))
     if largest >= 10_000:
-        return tuple(_prefixed(tick) for tick in ticks)
+        return tuple(_format_with_prefix(tick) for tick in ticks)
     if largest < 0.001:
         power = math.floor(math.log10(largest))
         return tuple("0" if not tick else f"{tick / 10.0**power:.3g}e{power}" for tick in ticks)
@@ -94,7 +94,7 @@ def _labels(ticks: list[float], step: float) -> tuple[str, ...]:
     return tuple(f"{tick:.{digits}f}" for tick in ticks)
 
 
-def _prefixed(number: float) -> str:
+def _format_with_prefix(number: float) -> str:
     for factor, prefix in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
         if abs(number) >= factor:
             return f"{number / factor:.4g}{prefix}"
