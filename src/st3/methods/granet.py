@@ -10,9 +10,9 @@ Every `every` steps (and at least 20 times per run), from the ramp's first step 
     regenerate   each layer gives up its ceil(p * active) weakest weights and gains as many by the largest gradients,
                  p from 0.5 to 0.005 along half a cosine over the run
 
-The defaults are the authors' for CIFAR: a cubic ramp from the first step to the middle of the run, every 1000 steps. For
-ImageNet they prune up to 0.3 of the run, every 4000 steps. Dense-to-sparse is the default; `initial=0.5` starts from
-random masks of that sparsity, and the ramp leads from there to the target (sparse-to-sparse).
+The defaults are the authors' for CIFAR: a cubic ramp from the first step to the middle of the run, every 1000 steps.
+For ImageNet they prune up to 0.3 of the run, every 4000 steps. Dense-to-sparse is the default; `initial=0.5` starts
+from random masks of that sparsity, and the ramp leads from there to the target (sparse-to-sparse).
 The authors share this first sparsity by ERK and prune by one threshold over all layers:
 GraNet(initial=0.5, initial_allocation="erk"). Grown weights start at 0 with momentum 0, also those that the pruning of
 the same step has just cut; only a weight that regeneration itself gives up and grows again keeps its value.

@@ -133,8 +133,8 @@ class Static(_ConstantSparsity):
         W_sparse = W * mask                                           forward
         dL/dW    = dL/dW_sparse * mask                                backward
 
-    Different from RigL's only in the counts: all layers together have floor((n - 1) S) + 1 zeros in n weights, shared by
-    the allocation and rounded, at random places; there each layer has floor(s n).
+    Different from RigL's only in the counts: all layers together have floor((n - 1) S) + 1 zeros in n weights, shared
+    by the allocation and rounded, at random places; there each layer has floor(s n).
     """
 
     seed: int = 0  # of the masks
