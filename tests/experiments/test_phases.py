@@ -94,7 +94,7 @@ def test_the_recipes_of_the_published_program_have_its_epochs():
     ("changes", "message"),
     [
         ({"record.switch_windows": 9}, "record.switch_windows is 9, but the run has 7 epochs"),
-        ({"machine.sharded": True}, "record.switch_windows counts in whole weights"),
+        ({"machine.sharded": True}, "record.switch_windows needs whole weights"),
     ],
 )
 def test_counts_that_cannot_be_made_are_refused_before_training(changes, message):

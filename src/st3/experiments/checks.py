@@ -61,9 +61,7 @@ def contradictions(spec: "Spec") -> list[str]:
     if spec.machine.precision == "float16" and spec.machine.device == "cpu":
         faults.append("precision float16 needs a CUDA device; on a CPU use bfloat16")
     if spec.record.switch_windows and spec.machine.sharded:
-        faults.append(
-            "record.switch_windows counts in whole weights: leave it out, or train without sharding"
-        )
+        faults.append("record.switch_windows needs whole weights: leave it out, or train without sharding")
     if spec.record.switch_windows > spec.recipe.total_epochs:
         faults.append(
             f"record.switch_windows is {spec.record.switch_windows}, but the run has {spec.recipe.total_epochs} epochs"

@@ -1,4 +1,4 @@
-"""Train one part of a run: from a spec and a network to a trained model with its evidence, in its own folder."""
+"""Train one part of a run: from a spec and a network to a trained model with its records, in its own folder."""
 
 import copy
 import hashlib

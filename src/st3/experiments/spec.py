@@ -115,7 +115,7 @@ class RecordSpec(Section):
     """What is recorded beside the usual metrics; it does not change the result."""
 
     switch_windows: NonNegativeInt = (
-        0  # count the switches of every weight at every step, in so many parts of the run
+        0  # count the switches of every weight at every step, in this many parts of the run
     )
 
 

@@ -15,7 +15,7 @@ __all__ = ["Counter"]
 
 LOOK_UPS = {"aten.embedding", "aten._embedding_bag", "aten.index", "aten.index_select", "aten.gather"}
 
-# Operations of these namespaces are no products unless PRODUCTS lists them. Operations of any other namespace may be.
+# Operations of these namespaces are not products unless PRODUCTS lists them. Those of any other namespace may be.
 KNOWN_NAMESPACES = {"aten", "prim", "prims", "profiler", "c10d", "c10d_functional", "_c10d_functional"}
 
 # The names of the operations that used each parameter; the inner dictionary serves as an ordered set.

@@ -3,7 +3,7 @@
     W_sparse = W * [|W| > th_l]                                       forward, th_l the layer's own quantile
     dL/dW    = dL/dW_sparse                                           backward: straight-through
 
-Every layer has the same sparsity from the first step to the last. The authors' better figures keep the first layer
+Every layer has the same sparsity from the first step to the last. The authors' better results keep the first layer
 dense: exclude=st3.FIRST. Other allocations and ramps are arguments of `sparsify`.
 
 Different from the authors' program: channels-last weights are zeroed as well (there they silently are not), and the

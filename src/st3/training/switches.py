@@ -58,7 +58,7 @@ class SwitchCounter:
             self._active[layer.name] = active
 
     def histograms(self) -> dict[str, Any]:
-        """Return for each window how many weights switched how often, apart for those active and zeroed at the end."""
+        """Return for each window how many weights switched how often, separately by their state at the end."""
         totals: list[dict[str, Counter[int]]] = [
             {"active": Counter(), "zeroed": Counter()} for _ in range(self.windows)
         ]
