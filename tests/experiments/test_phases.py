@@ -83,6 +83,13 @@ def test_a_run_stopped_in_any_phase_continues_bit_for_bit(run, tmp_path, epoch):
     assert (tmp_path / "run" / "switches.json").read_text() == (folder / "switches.json").read_text()
 
 
+def test_a_run_is_not_resumed_with_another_number_of_windows(tmp_path):
+    with pytest.raises(Stopped):
+        train(make_spec(), tmp_path / "run", listeners=[StopIn(1)])
+    with pytest.raises(ValueError, match="its switches were counted in 2 windows, not in 4"):
+        train(make_spec(**{"record.switch_windows": 4}), tmp_path / "run", resume=True)
+
+
 def test_the_recipes_of_the_published_program_have_its_epochs():
     assert load_recipe("imagenet-code").total_epochs == 100 + 10 + 100
     assert load_recipe("cifar-code").total_epochs == 160 + 10

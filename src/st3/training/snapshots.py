@@ -118,7 +118,10 @@ class Snapshots:
                     f"checkpoint {path} holds no counts of switches, which record.switch_windows asks for: leave it "
                     f"out, or start again with another --run"
                 )
-            self.counter.load_state(state["switch_counts"])
+            try:
+                self.counter.load_state(state["switch_counts"])
+            except ValueError as error:
+                raise ValueError(f"checkpoint {path}: {error}") from None
         return True
 
     def keep_best(self) -> None:

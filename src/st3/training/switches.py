@@ -85,7 +85,13 @@ class SwitchCounter:
         return {"active": self._active, "counts": self._counts}
 
     def load_state(self, state: dict[str, Any]) -> None:
-        """Continue from a checkpoint."""
+        """Continue from a checkpoint; raise if that counted in another number of windows."""
+        found = {len(counts) for counts in state["counts"].values()}
+        if found != {self.windows}:
+            raise ValueError(
+                f"its switches were counted in {found.pop()} windows, not in {self.windows}: resume with the same "
+                f"record.switch_windows"
+            )
         for held, name in ((self._active, "active"), (self._counts, "counts")):
             for layer in self._layers:
                 held[layer.name] = state[name][layer.name].to(layer.weight.device)
