@@ -102,7 +102,7 @@ class Sparsifier:
     @property
     def is_frozen(self) -> bool:
         """Whether the masks are fixed."""
-        return self._conductor.family.key == "mask"
+        return self._conductor.family.is_fixed
 
     @property
     def thresholds(self) -> dict[str, float]:

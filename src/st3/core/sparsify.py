@@ -211,7 +211,7 @@ def _attach(
     if not check_state(layers, owners) and not from_sparse:
         refusal = _find_orphans(layers)
     method.family.check(method, list(layers), optimizers)
-    if method.family.key != "mask":
+    if not method.family.is_fixed:
         for layer in layers:
             check_learned(layer, owners[layer.name].state.get(layer.parameter, {}), method.learns)
         plan.require_feasible(list(layers), weights)

@@ -147,8 +147,8 @@ def build_sparsifier(
         from_sparse=begins_sparse,
         **target,
     )
-    if begins_sparse and method.family.key == "active":
-        sparsifier.freeze()  # the sparsity is constant, so the masks never change: no step needs to check
+    if begins_sparse and not method.restores:
+        sparsifier.freeze()  # the sparsity is constant and no weight returns, so no step needs to choose masks
     return sparsifier
 
 

@@ -44,6 +44,7 @@ class Family(ABC, Generic[M]):
     key: ClassVar[str]  # of the tensor kept for every layer: "raw", "active" or "mask"
     keeps: ClassVar[str]  # the same in words, for the method's page
     draws_masks: ClassVar[bool] = False  # wants `before_forward`
+    is_fixed: ClassVar[bool] = False  # the masks never change, so there is nothing to plan or to freeze
 
     def __init__(self, method: M, layers: Sequence[Layer], store: Store, plan: Plan) -> None:
         self.method = method

@@ -50,6 +50,7 @@ class FixedMasks(MaskFamily[Method]):
 
     key: ClassVar[str] = "mask"
     keeps: ClassVar[str] = "the fixed mask of every sparsified parameter `p`, `optimizer.state[p]['mask']`"
+    is_fixed: ClassVar[bool] = True
 
     def initial(self, layer: Layer) -> Tensor:
         return layer.parameter.detach() != 0

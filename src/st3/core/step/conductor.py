@@ -18,7 +18,7 @@ from torch.utils.hooks import RemovableHandle
 
 from ..budget.plan import Plan
 from ..families.family import Family, clear_momentum
-from ..families.fixed_mask import FixedMask
+from ..families.fixed_mask import FixedMask, FixedMasks
 from ..layers.layer import Layer
 from ..layers.shards import local
 from ..method import Method
@@ -62,10 +62,10 @@ class Conductor:
 
     def begin(self, *, anew: bool) -> None:
         """Make the model sparse and hang the hooks; `anew` forgets masks that an earlier run has fixed."""
-        if anew and self.chosen_method.family.key != "mask":
+        if anew and not self.family.is_fixed:
             for layer in self.layers:
-                if "mask" in self.store.state(layer):
-                    self.store.drop(layer, "mask")
+                if FixedMasks.key in self.store.state(layer):
+                    self.store.drop(layer, FixedMasks.key)
                     write_step(self.store.owner(layer), None)
         self._follow_saved_kind()
         step = self.store.step
@@ -101,7 +101,7 @@ class Conductor:
         """Fix the masks as they are: from here on sparse weights are ordinary weights, zeroed ones stay 0."""
         self.family.settle()
         self.family.rest()
-        if self.family.key == "mask":
+        if self.family.is_fixed:
             return
         masks = self.family.masks()
         self.family = self._family_of(FixedMask())
@@ -109,9 +109,9 @@ class Conductor:
             has_joined = self.store.has_joined(layer)
             self.store.drop_all(layer)
             clear_momentum(self.store, layer, local(masks[layer.name]))  # it must not push zeroed weights
-            self.store.put(layer, "mask", masks[layer.name])
+            self.store.put(layer, self.family.key, masks[layer.name])
             if has_joined:
-                self.store.join(layer, "mask", anyway=True)
+                self.store.join(layer, self.family.key, anyway=True)
         self.family.write(self.layers)
         self._hang()
 
@@ -226,12 +226,10 @@ class Conductor:
     def _follow_saved_kind(self) -> None:
         """Follow a saved state from frozen to unfrozen or back: it holds masks or what the chosen method keeps."""
         saved = self.store.saved_keys()
-        method = FixedMask() if saved == {"mask"} else self.chosen_method
-        if type(self.family.method) is not type(method):
+        method = FixedMask() if saved == {FixedMasks.key} else self.chosen_method
+        if self.family.method != method:
             self.family = self._family_of(method)
-        if self.family.key == "mask":
-            for layer in self.layers:  # keep_mask goes on from the sparse weights
-                self.store.drop(layer, *(key for key in self.store.keys_of(layer) if key != "mask"))
-        else:
-            for layer in self.layers:  # what another method has left there is not of the last step
-                self.store.drop(layer, *(key for key in saved if key != self.family.key))
+        for layer in self.layers:
+            held = self.store.keys_of(layer) if self.family.is_fixed else saved
+            # What another method has left there does not belong to the last step.
+            self.store.drop(layer, *(key for key in held if key != self.family.key))
