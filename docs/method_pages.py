@@ -15,6 +15,7 @@ from textwrap import dedent, fill
 
 from st3.allocations import ALLOCATIONS
 from st3.core.budget.ramp import USUAL_TIMES
+from st3.core.choices import fitting_allocations
 from st3.methods import METHODS, Method
 from st3.ramps import RAMPS
 
@@ -80,7 +81,11 @@ def _usual(method: Method) -> str:
         lines.append("`st3 train` keeps these times, whatever the recipe's ramp says.")
     elif _takes_usual_times(method):
         lines.append("`st3 train` takes the times of the recipe's ramp instead.")
-    for kind, only in (("ramp", method.only_ramps), ("allocation", method.only_allocations)):
+    allocations = fitting_allocations(method)
+    for kind, only in (
+        ("ramp", method.only_ramps),
+        ("allocation", allocations if len(allocations) < len(list(ALLOCATIONS)) else ()),
+    ):
         if only:
             lines.append(f"No {kind} but {' and '.join(f'`{name}`' for name in only)} means anything to it.")
     if method.own_sparsity is not None:

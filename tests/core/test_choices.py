@@ -1,6 +1,7 @@
 """What goes together and what does not: every refusal has its reason, every sensible combination trains."""
 
 from dataclasses import dataclass
+from typing import ClassVar
 
 import pytest
 import torch
@@ -30,12 +31,26 @@ def settings(method, choice):
 class Mine(st3.allocations.Allocation):
     """An allocation of the user's own: uniform."""
 
+    shares_by_shape: ClassVar[bool] = True
+
     def cut(self, pool, quota):
         return st3.allocations.Uniform().cut(pool, quota)
 
 
+@dataclass(frozen=True)
+class ByMagnitude(st3.allocations.Allocation):
+    """An allocation of the user's own: global."""
+
+    def cut(self, pool, quota):
+        return st3.allocations.Global().cut(pool, quota)
+
+
 def half(progress):
     return min(1.0, 2 * progress)
+
+
+def dip(progress):
+    return 0.2 if 0.5 <= progress < 0.7 else 1.0
 
 
 RANDOM = "begins with random masks, which carry no information about which layers matter, so allocation="
@@ -45,9 +60,15 @@ REFUSED = [
     (
         "rigl",
         {"allocation": "global"},
-        f"RigL {RANDOM}'global' means nothing to it: leave it out, or take 'uniform'",
+        f"RigL {RANDOM}'global' means nothing to it: leave it out, or take 'erk' or 'uniform'",
     ),
     ("rigl", {"allocation": st3.allocations.Sigma()}, f"RigL {RANDOM}'sigma' means nothing to it"),
+    (
+        "rigl",
+        {"allocation": ByMagnitude()},
+        f"RigL {RANDOM}ByMagnitude() means nothing to it: leave it out, or take 'erk' or 'uniform', or declare "
+        "shares_by_shape if yours does",
+    ),
     ("set", {"allocation": "lamp"}, f"SET {RANDOM}'lamp' means nothing to it"),
     ("static", {"allocation": "sigma"}, f"Static {RANDOM}'sigma' means nothing to it"),
     ("rigl", {"ramp": "cubic"}, f"RigL {ONE_SPARSITY}ramp='cubic' means nothing to it: leave ramp out"),
@@ -99,8 +120,30 @@ REFUSED = [
         {"ramp": Phases()},
         "GMP never restores what it has pruned, so ramp='phases' means nothing to it",
     ),
+    (
+        "gmp",
+        {"ramp": dip},
+        "GMP never restores what it has pruned, but the ramp Progress(function=<function dip",
+    ),
+    ("granet", {"ramp": dip}, "asks for a sparsity of 0.16 at step 6, less than before: let it rise only"),
     ("granet", {"ramp": "phases"}, "GraNet never restores what it has pruned"),
     ("probmask", {"allocation": "erk"}, "ProbMask learns how the sparsity is shared among the layers"),
+    (
+        "probmask",
+        {"allocation": Mine()},
+        "so allocation=Mine() means nothing to it: leave it out, or take 'global'",
+    ),
+    (
+        "st3",
+        {"layer_sparsity": {"*": 0.5}},
+        "layer_sparsity names every layer, so that sparsity=0.8 is asked of none: leave one layer to it",
+    ),
+    (
+        "st3",
+        {"layer_sparsity": {"[cd]*": 0.5, "deep": 0.25}},
+        "layer_sparsity['deep'] has no effect: names before it match the same layers; put it first",
+    ),
+    ("st3", {"from_sparse": "no"}, "from_sparse must be True or False, got 'no'"),
     ("st3", {"sparsity": None}, "sparsity is missing: give the fraction of zeros at the end, such as"),
     ("str", {"ramp": Cubic()}, "no sparsity can be asked of it: leave sparsity, ramp out"),
 ]
@@ -141,6 +184,8 @@ SENSIBLE = [
     ("st3", {"ramp": Phases(0.2, 0.7, rounds=2, rest=1)}),
     ("st3", {"ramp": Constant(start=0.5)}),
     ("st3", {"ramp": half, "allocation": Mine()}),
+    ("st3", {"ramp": dip}),
+    ("gmp", {"ramp": half}),
     ("granet", {"allocation": "erk"}),
     ("sr_ste", {"sparsity": 0.5, "allocation": "uniform"}),
     ("s_ste", {"ramp": "constant"}),

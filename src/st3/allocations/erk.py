@@ -18,6 +18,7 @@ class ERK(Allocation):
     """Erdos-Renyi-Kernel (RigL): density in proportion to sum(shape) / prod(shape), at most 1."""
 
     spares_small_layers: ClassVar[bool] = True
+    shares_by_shape: ClassVar[bool] = True
     power: float = 1.0  # 1 is ERK, 0 is uniform
 
     def __post_init__(self) -> None:

@@ -1,7 +1,7 @@
 """The same sparsity in every layer."""
 
 from dataclasses import dataclass
-from typing import final
+from typing import ClassVar, final
 
 from ..core.budget.allocation import ALLOCATIONS, Allocation, Cut, Pool
 from ..core.selection.select import Quota
@@ -14,6 +14,8 @@ __all__ = ["Uniform"]
 @dataclass(frozen=True)
 class Uniform(Allocation):
     """The same sparsity in every layer."""
+
+    shares_by_shape: ClassVar[bool] = True
 
     def cut(self, pool: Pool, quota: Quota) -> list[Cut | None]:
         share = quota.zeros / max(1, pool.numel)

@@ -4,7 +4,7 @@ Nearly everything goes with everything; what does not is refused here with the r
 """
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from numbers import Integral, Real
 from typing import Any
 
@@ -12,15 +12,19 @@ from ..registry import Registry
 from .budget.allocation import ALLOCATIONS, Allocation
 from .budget.plan import Plan
 from .budget.ramp import RAMPS, Ramp
+from .layers.layer import Layer
 from .method import METHODS, Method
 
 __all__ = [
     "check_count",
+    "check_flag",
     "check_layer_sparsity",
     "check_no_target",
     "check_plan",
     "check_sparsity",
     "find_contradictions",
+    "fitting_allocations",
+    "require_shared_budget",
     "resolve_method",
     "resolve_sparsity",
 ]
@@ -49,12 +53,27 @@ def check_layer_sparsity(layer_sparsity: Mapping[str, float] | None, target: flo
             )
 
 
+def require_shared_budget(layers: Sequence[Layer], sparsity: float | None) -> None:
+    """Raise where all layers have a sparsity of their own: nothing is left that the target could be asked of."""
+    if all(layer.sparsity is not None for layer in layers):
+        raise ValueError(
+            f"layer_sparsity names every layer, so that sparsity={sparsity} is asked of none: leave one layer to it, "
+            f"with the sparsity that this layer is to have, or use allocation='uniform' for one sparsity everywhere"
+        )
+
+
 def check_count(number: int | None, name: str, *, least: int, meaning: str) -> None:
     """Raise unless `number` is a whole number of at least `least`."""
     if number is None:
         raise TypeError(f"{name} is missing: give {meaning}")
     if isinstance(number, bool) or not isinstance(number, Integral) or number < least:
         raise ValueError(f"{name} must be a whole number of at least {least}, got {number!r}")
+
+
+def check_flag(value: bool, name: str) -> None:
+    """Raise unless `value` is True or False: the text "no" would count as yes."""
+    if not isinstance(value, bool):
+        raise TypeError(f"{name} must be True or False, got {value!r}")
 
 
 def resolve_method(method: str | Method) -> Method:
@@ -89,8 +108,14 @@ def check_no_target(method: Method, **given: object) -> None:
 
 
 def check_plan(plan: Plan, method: Method) -> None:
-    """Raise where the ramp does not reach the target in time: before the run ends, or the method fixes its masks."""
+    """Raise where the ramp does not reach the target in time, or asks for less again and the method cannot follow."""
     plan.check_ramp()
+    fall = None if method.restores else plan.find_fall()
+    if fall is not None:
+        raise ValueError(
+            f"{type(method).__name__} never restores what it has pruned, but the ramp {plan.ramp} asks for a sparsity "
+            f"of {plan.asked(fall):.4g} at step {fall}, less than before: let it rise only"
+        )
     last = method.search_end(plan.total_steps)
     if last is not None and not plan.is_reached(last):
         raise ValueError(
@@ -119,16 +144,11 @@ def find_contradictions(
             f"{method} has a sparsity of {own:g}, not {sparsity:g}: leave sparsity out, or change the method"
         )
     shared = _name_of(ALLOCATIONS, allocation)
-    is_foreign = allocation is not None and shared is None and method.takes_floors  # may be one by counts
-    if (
-        method.only_allocations
-        and allocation is not None
-        and shared not in method.only_allocations
-        and not is_foreign
-    ):
-        instead = " or ".join(map(repr, method.only_allocations))
+    if allocation is not None and not _fits(method, shared, allocation):
+        instead = " or ".join(map(repr, fitting_allocations(method)))
+        declare = "" if shared or not method.only_by_shape else ", or declare shares_by_shape if yours does"
         why = f"{name} {method.why_only_allocations}, so allocation={shared or allocation!r} means nothing to it"
-        found.append(f"{why}: leave it out, or take {instead}")
+        found.append(f"{why}: leave it out, or take {instead}{declare}")
     rises = _name_of(RAMPS, ramp)
     if method.only_ramps and ramp is not None and rises not in method.only_ramps:
         found.append(f"{name} {method.why_only_ramps}, so ramp={ramp!r} means nothing to it: leave ramp out")
@@ -145,6 +165,19 @@ def find_contradictions(
         given = {"min_weights": has_floor, "layer_sparsity": has_own_layers}
         found += [f"{name} {method.why_only_allocations}: leave {key} out" for key in given if given[key]]
     return found
+
+
+def fitting_allocations(method: Method) -> list[str]:
+    """Return the names of the allocations that mean something to the method."""
+    return [name for name in ALLOCATIONS if _fits(method, name, ALLOCATIONS[name])]
+
+
+def _fits(method: Method, name: str | None, allocation: object) -> bool:
+    """Whether an allocation, under this name if it has one, means something to the method."""
+    if method.only_by_shape:
+        kind = ALLOCATIONS[allocation] if isinstance(allocation, str) else allocation
+        return bool(getattr(kind, "shares_by_shape", False))
+    return not method.only_allocations or name in method.only_allocations
 
 
 def _name_of(registry: Registry[Any], chosen: object) -> str | None:

@@ -25,11 +25,11 @@ class Method(ABC):
 
     usual_allocation: ClassVar[str] = "global"  # what it takes if nothing else is asked for
     usual_ramp: ClassVar[str] = "cubic"
-    usual_times: ClassVar[tuple[float, float] | None] = (
-        None  # start and end of its ramp; None: the paper's, 5/160 and 0.5
-    )
+    # Start and end of its ramp; None: the paper's, 5/160 and 0.5.
+    usual_times: ClassVar[tuple[float, float] | None] = None
     only_ramps: ClassVar[tuple[str, ...]] = ()  # the ramps that make sense for it; empty: any
     only_allocations: ClassVar[tuple[str, ...]] = ()  # likewise
+    only_by_shape: ClassVar[bool] = False  # only allocations that share by the shapes of layers
     why_only_ramps: ClassVar[str] = "keeps one sparsity from the first step to the last"
     why_only_allocations: ClassVar[str] = ""
     takes_floors: ClassVar[bool] = True  # min_weights and layer_sparsity mean something to it
@@ -37,9 +37,8 @@ class Method(ABC):
 
     has_target: ClassVar[bool] = True  # False: its sparsity cannot be asked for, only found out
     learns: ClassVar[str | None] = None  # the variable that it learns beside the weights
-    why_not_in_cycles: ClassVar[str] = (
-        ""  # why training in cycles (LRR) makes no sense for it; empty: it does
-    )
+    # Why training in cycles (LRR) makes no sense for it; empty: it does.
+    why_not_in_cycles: ClassVar[str] = ""
     passes: int = 1  # forward and backward passes that one step is meant to be made from
 
     @property

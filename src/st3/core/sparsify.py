@@ -12,10 +12,12 @@ from .budget.plan import Plan
 from .budget.ramp import RAMPS, Ramp, resolve_ramp
 from .choices import (
     check_count,
+    check_flag,
     check_layer_sparsity,
     check_no_target,
     check_plan,
     find_contradictions,
+    require_shared_budget,
     resolve_method,
     resolve_sparsity,
 )
@@ -92,6 +94,7 @@ def sparsify(
     _check_model(model)
     faults = Faults()
     the_method = faults.check(resolve_method, method)
+    faults.check(check_flag, from_sparse, "from_sparse")
     has_target = the_method is None or the_method.has_target
     if not has_target:
         floors = {"layer_sparsity": layer_sparsity, "min_weights": min_weights or None}
@@ -132,6 +135,8 @@ def sparsify(
     )
     if the_method is not None and layers is not None:
         layers = faults.check(the_method.family.fit, the_method, layers)
+    if layers is not None:
+        faults.check(require_shared_budget, layers, sparsity)
     if layers is not None and optimizers is not None:
         faults.check(owners_of, layers, optimizers)
     faults.raise_all()

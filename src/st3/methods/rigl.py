@@ -24,7 +24,7 @@ class _ConstantSparsity(MaskMethod):
 
     usual_allocation: ClassVar[str] = "uniform"
     usual_ramp: ClassVar[str] = "constant"
-    only_allocations: ClassVar[tuple[str, ...]] = ("uniform", "erk")
+    only_by_shape: ClassVar[bool] = True
     why_only_allocations: ClassVar[str] = (
         "begins with random masks, which carry no information about which layers matter"
     )

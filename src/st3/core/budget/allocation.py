@@ -85,9 +85,10 @@ class Pool:
 class Allocation(ABC):
     """How a pool's zeros are shared among its layers. An allocation is a frozen dataclass that holds its settings."""
 
-    spares_small_layers: ClassVar[bool] = (
-        False  # gives them a higher density, so that they do not lose all weights
-    )
+    # Gives small layers a higher density, so that they do not lose all weights.
+    spares_small_layers: ClassVar[bool] = False
+    # The shapes of the layers alone say how many zeros each gets: fits methods with random masks.
+    shares_by_shape: ClassVar[bool] = False
 
     @abstractmethod
     def cut(self, pool: Pool, quota: Quota) -> list[Cut | None]:

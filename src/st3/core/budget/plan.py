@@ -1,5 +1,6 @@
 """What is asked of each layer after a number of steps: ramp, allocation, layers with a sparsity of their own."""
 
+import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import final
@@ -52,6 +53,12 @@ class Plan:
                 f"sparsity would stop at {self.asked(self.total_steps):.4g} of {self.sparsity:g}; let it end earlier"
             )
         self.asked(0)
+
+    def find_fall(self) -> int | None:
+        """Return a step at which the ramp asks for less than before, None if it only rises; looks at 1,000 steps."""
+        steps = range(0, self.total_steps + 1, max(1, self.total_steps // 1000))
+        pairs = itertools.pairwise(steps)
+        return next((step for before, step in pairs if self.asked(step) < self.asked(before)), None)
 
     def cuts(self, layers: Sequence[Layer], raws: Sequence[Tensor], step: int) -> list[Cut | None]:
         """Return where to cut each layer after `step` steps; None where it stays dense."""

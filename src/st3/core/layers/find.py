@@ -5,7 +5,7 @@ embeddings and recurrent weights only where `include` names them, biases and nor
 `Layers` prints what is covered and, for every other weight, the reason.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from torch import nn
@@ -95,6 +95,10 @@ class _Candidate:
     places: Sequence[Place]
     hits: Sequence[Pattern]
 
+    def first_of(self, names: Iterable[str]) -> str | None:
+        """Return the first of the names that matches the weight."""
+        return next((name for name in names if name in self.hits), None)
+
     def is_named_by(self, pattern: Pattern) -> bool:
         """Whether a pattern of `include` brings the weight in, whatever it is."""
         names = [name for place in self.places for name in (*place.names, place.path)]
@@ -138,6 +142,10 @@ def _choose(
     for key in own:
         if not any(key in candidate.hits for candidate in remaining):
             raise LookupError(f"layer_sparsity names {key!r}, but no layer that is sparsified matches it")
+        if not any(key == candidate.first_of(own) for candidate in remaining):
+            raise ValueError(
+                f"layer_sparsity[{key!r}] has no effect: names before it match the same layers; put it first"
+            )
     for pattern in wanted:
         if pattern != USUAL and not any(pattern in candidate.hits for candidate in remaining):
             meant = {candidate.places[0].name for candidate in candidates if pattern in candidate.hits}
@@ -196,7 +204,8 @@ def _as_layer(candidate: _Candidate, own: Mapping[str, float]) -> Layer:
             f"layer {place.name!r} is a transposed convolution in {filters.groups} groups, which sharding cuts apart: "
             f"exclude it, or give it to fully_shard as one of its ignored_params"
         )
-    fixed = next((own[p] for p in own if p in candidate.hits), None)
+    decides = candidate.first_of(own)
+    fixed = None if decides is None else own[decides]
     kind, inputs = type(place.module).__name__, inputs_of(parameter, place)
     return Layer(place.name, parameter, kind, filters, shards, fixed, inputs, place.is_direction)
 
