@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import tensor
 
-from st3.core.operators import bounded_scale, exact_scale, feather, hard, kept, soft
+from st3.core.operators import bounded_scale, exact_scale, feather, hard, keep_above, soft
 
 # Two filters of four weights; at sparsity 0.5 the threshold is 0.15, halfway between 0.1 and 0.2.
 W = tensor([[0.5, -0.4, 0.1, 0.05], [0.3, -0.2, 0.02, 0.01]])
@@ -59,17 +59,17 @@ def test_feather_of_power_three(threshold):
 
 
 def test_the_scales_of_the_worked_example():
-    scale = bounded_scale(means(W.abs()), means(kept(W.abs(), HALF_SPARSE)))
+    scale = bounded_scale(means(W.abs()), means(keep_above(W.abs(), HALF_SPARSE)))
     torch.testing.assert_close(scale, tensor([[1.1647439], [1.0593702]]), rtol=0, atol=2e-7)
 
 
 def test_the_scale_of_an_empty_filter_of_the_worked_example():
-    scale = bounded_scale(means(W.abs()), means(kept(W.abs(), THREE_QUARTERS_SPARSE)))
+    scale = bounded_scale(means(W.abs()), means(keep_above(W.abs(), THREE_QUARTERS_SPARSE)))
     torch.testing.assert_close(scale, tensor([[1.1647439], [100.92383]]), rtol=2e-7, atol=0)
 
 
 def test_st3_is_soft_times_scale():
-    scale = bounded_scale(means(W.abs()), means(kept(W.abs(), HALF_SPARSE)))
+    scale = bounded_scale(means(W.abs()), means(keep_above(W.abs(), HALF_SPARSE)))
     close(
         scale * soft(W, HALF_SPARSE),
         [[0.4076604, -0.2911860, 0, 0], [0.1589055, -0.0529685, 0, 0]],
@@ -78,7 +78,7 @@ def test_st3_is_soft_times_scale():
 
 
 def test_hard_with_rescale():
-    scale = bounded_scale(means(W.abs()), means(kept(W.abs(), HALF_SPARSE)))
+    scale = bounded_scale(means(W.abs()), means(keep_above(W.abs(), HALF_SPARSE)))
     expected = [[0.5823720, -0.4658976, 0, 0], [0.3178111, -0.2118740, 0, 0]]
     close(scale * hard(W, HALF_SPARSE), expected, digits=7)
 
@@ -217,15 +217,15 @@ def test_feather_of_the_smallest_floats_is_finite():
 @every_threshold
 def test_kept_zeroes_magnitudes_at_or_below_the_threshold_in_place(threshold):
     magnitude = tensor([0.5, 0.15, 0.1, 0.0, 0.16])
-    returned = kept(magnitude, threshold)
+    returned = keep_above(magnitude, threshold)
     assert returned.data_ptr() == magnitude.data_ptr()
     assert torch.equal(magnitude, tensor([0.5, 0.0, 0.0, 0.0, 0.16]))
 
 
 @given(raw=weights, threshold=magnitudes)
 def test_kept_is_the_same_for_a_number_and_a_tensor(raw, threshold):
-    number = kept(raw.abs(), threshold)
-    assert torch.equal(number, kept(raw.abs(), tensor(threshold)))
+    number = keep_above(raw.abs(), threshold)
+    assert torch.equal(number, keep_above(raw.abs(), tensor(threshold)))
     assert torch.equal(number > 0, raw.abs() > threshold)
 
 
@@ -312,7 +312,7 @@ def test_what_soft_thresholding_and_rescale_leave_of_gaussian_weights(
     cut = magnitude.sort().values[int(sparsity * n)].item()
     assert cut == pytest.approx(threshold, abs=6e-5)
 
-    mean, kept_mean = magnitude.mean(), kept(magnitude.clone(), cut).mean()
+    mean, kept_mean = magnitude.mean(), keep_above(magnitude.clone(), cut).mean()
     assert (kept_mean / mean).item() == pytest.approx(kept_part, abs=6e-5)
     factor = bounded_scale(1e6 * mean, 1e6 * kept_mean).item()
     assert factor == pytest.approx(float(scale), rel=6e-4)

@@ -69,7 +69,7 @@ def reestimate_batch_norm(
         reshard(inner)
         if not (_average_over_processes(norms, count) if _is_spread(model) else count):
             raise ValueError(
-                "no batch came, and statistics of nothing mean nothing: give training batches (a used-up iterator?)"
+                "no batch came, so there are no statistics to take: give training batches (is the iterator used up?)"
             )
     return count
 

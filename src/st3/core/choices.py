@@ -1,6 +1,6 @@
 """What the arguments of `sparsify` may be, one by one and together, with a sentence for each fault.
 
-Nearly everything goes with everything; what does not is refused here with the reason, for specs as well.
+Nearly all combinations work; the others are refused here with the reason, in specs as well.
 """
 
 import math

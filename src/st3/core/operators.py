@@ -7,7 +7,7 @@ weights whose magnitude equals it are zeroed. `out` may be given to write into a
 import torch
 from torch import Tensor
 
-__all__ = ["BOUND", "MASS_EPSILON", "bounded_scale", "exact_scale", "feather", "hard", "kept", "soft"]
+__all__ = ["BOUND", "MASS_EPSILON", "bounded_scale", "exact_scale", "feather", "hard", "keep_above", "soft"]
 
 BOUND = 0.01  # the bounded rescale is (1 + BOUND) / (r + BOUND): at most 101 for an empty filter
 MASS_EPSILON = 1e-6  # added to both mean magnitudes, so that an all-zero filter gives 1 and not 0/0
@@ -53,7 +53,7 @@ def feather(raw: Tensor, threshold: Tensor | float, power: float, *, out: Tensor
     return torch.where(active, shrunk, raw.new_zeros(()), out=out)
 
 
-def kept(magnitude: Tensor, threshold: Tensor | float) -> Tensor:
+def keep_above(magnitude: Tensor, threshold: Tensor | float) -> Tensor:
     """Zero the magnitudes at or below the threshold, in place."""
     if isinstance(threshold, Tensor):
         return magnitude.mul_(magnitude > threshold)

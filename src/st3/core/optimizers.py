@@ -14,7 +14,7 @@ from .errors import name_some
 from .layers.layer import Layers
 from .layers.places import unwrap
 
-__all__ = ["check_optimizers", "owners_of", "refuse_averaging"]
+__all__ = ["check_optimizers", "find_owners", "refuse_averaging"]
 
 # Where wrappers that pass every step on hold the optimizer: Accelerate, Lightning and Fabric; Opacus.
 _WRAPPED = ("optimizer", "original_optimizer")
@@ -100,7 +100,7 @@ def refuse_averaging(model: nn.Module) -> None:
             )
 
 
-def owners_of(layers: Layers, optimizers: list[Optimizer]) -> dict[str, Optimizer]:
+def find_owners(layers: Layers, optimizers: list[Optimizer]) -> dict[str, Optimizer]:
     """Return which optimizer updates each layer."""
     by_parameter = {id(p): o for o in optimizers for group in o.param_groups for p in group["params"]}
     strangers = [layer.name for layer in layers if id(layer.parameter) not in by_parameter]

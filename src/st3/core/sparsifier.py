@@ -153,10 +153,10 @@ class Sparsifier:
         reshard(self.model)
 
     def finalize(self) -> nn.Module:
-        """Count the zeros, raise if the target was missed; then let go: the model is plain and stays sparse.
+        """Count the zeros and raise if the target was missed; then end sparse training. The model stays sparse.
 
         The raw weights leave the optimizer. A further `optimizer.step` would fill the zeros, so it raises until
-        `st3.keep_mask` (to fine-tune) or `detach` says what is meant. Idempotent.
+        `st3.keep_mask` (to fine-tune with the zeros fixed), `st3.sparsify` or `detach` is called. Idempotent.
         """
         if self.is_finalized:
             return self.model

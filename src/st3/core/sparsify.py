@@ -30,7 +30,7 @@ from .layers.layer import Layers
 from .layers.patterns import Patterns
 from .layers.shards import reshard
 from .method import Method
-from .optimizers import check_optimizers, owners_of, refuse_averaging
+from .optimizers import check_optimizers, find_owners, refuse_averaging
 from .sparsifier import Sparsifier
 from .state.checks import check_learned, check_state
 from .state.store import Store
@@ -138,7 +138,7 @@ def sparsify(
     if layers is not None:
         faults.check(require_shared_budget, layers, sparsity)
     if layers is not None and optimizers is not None:
-        faults.check(owners_of, layers, optimizers)
+        faults.check(find_owners, layers, optimizers)
     faults.raise_all()
     assert total_steps is not None
 
@@ -188,7 +188,7 @@ def keep_mask(
     optimizers = check_optimizers(optimizer)
     refuse_averaging(model)
     layers = find_layers(model, include=include, exclude=exclude)
-    owners_of(layers, optimizers)
+    find_owners(layers, optimizers)
     zeros = sum(found.zeros for found in count_all(list(layers)).values())
     if zeros == 0:
         raise ValueError("keep_mask found no zero in the layers of the model: load the sparse weights first")
@@ -208,7 +208,7 @@ def _attach(
     *,
     from_sparse: bool,
 ) -> Sparsifier:
-    owners = owners_of(layers, optimizers)
+    owners = find_owners(layers, optimizers)
     relieved = _find_relieved(layers, optimizers)
     weights = [layer.weight for layer in layers]
     require_numbers(list(layers), weights, "before training")

@@ -33,7 +33,7 @@ from torch import Tensor
 from ..core.families.raw import WeightView
 from ..core.families.thresholded import ThresholdMethod
 from ..core.method import METHODS
-from ..core.operators import bounded_scale, exact_scale, hard, kept, soft
+from ..core.operators import bounded_scale, exact_scale, hard, keep_above, soft
 
 __all__ = ["ST3"]
 
@@ -59,7 +59,7 @@ class ST3(ThresholdMethod):
         if self.rescale:
             magnitude = view.raw.abs()
             mean = view.filter_means(magnitude)
-            kept_mean = view.filter_means(kept(magnitude, view.threshold))
+            kept_mean = view.filter_means(keep_above(magnitude, view.threshold))
             view.scale = (
                 exact_scale(mean, kept_mean) if self.exact_rescale else bounded_scale(mean, kept_mean)
             )

@@ -56,9 +56,10 @@ class Pool:
         own = layer_thresholds(threshold_between(selected, quota.fraction, common), dtypes, factors)
         cuts: list[Cut | None] = []
         for i, (threshold, tensor) in enumerate(zip(own, self.tensors, strict=True)):
+            here = selected
             if isinstance(threshold, Tensor):
-                threshold = threshold.to(tensor.device)
-            cuts.append(Cut(threshold, selected.on(tensor.device), 1.0 if factors is None else factors[i]))
+                threshold, here = threshold.to(tensor.device), selected.on(tensor.device)
+            cuts.append(Cut(threshold, here, 1.0 if factors is None else factors[i]))
         return cuts
 
     def cut_by_counts(self, ideal: Sequence[float], quota: Quota) -> list[Cut | None]:

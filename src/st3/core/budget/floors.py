@@ -17,7 +17,7 @@ def cuts_with_floor(allocation: Allocation, pool: Pool, quota: Quota, floor: int
     """Return the allocation's cuts such that every layer keeps at least `floor` weights (all, if it has fewer).
 
     A layer that would fall below keeps exactly `floor`; the allocation then shares the rest of the quota among the
-    others, until none falls below. Reads counts back from the device: an option, not the default.
+    others, until none falls below. This reads counts back from the device, so it is not the default.
     """
     if floor <= 0 or quota.zeros == 0:
         return allocation.cut(pool, quota)

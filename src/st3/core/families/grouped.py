@@ -52,13 +52,13 @@ class GroupMethod(RawMethod):
         """Write the sparse weight of `raw` into `out`; `active` is the mask of the n largest of every group."""
 
     def first_scale(self, raw: Tensor, sparse: Tensor, total: Callable[[Tensor], Tensor]) -> Tensor:
-        """Return that factor, if it `has_scale`, from the first weights; `total` sums over the whole weight."""
+        """Return the factor, for a method that `has_scale`, from the first weights; `total` sums over all of them."""
         return raw.new_ones(())
 
 
 @final
 class Grouped(RawFamily[GroupMethod]):
-    """Thresholds of their own for all groups, found as they are written."""
+    """Every group has its own threshold, found while its sparse weights are written."""
 
     keeps: ClassVar[str] = (
         f"{RawFamily.keeps}; where the method has a fixed factor per weight, that too, under `'scale'`"

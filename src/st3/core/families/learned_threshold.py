@@ -28,7 +28,7 @@ __all__ = ["LearnedThreshold", "LearnedThresholds"]
 
 RULES = (SGD, Adam, AdamW)
 _NOT_SETTINGS = ("params", "param_names", STEP_KEY)
-# How torch computes, not what: these numbers are too few to care, and their device may be any.
+# Which of torch's implementations to use: the plainest, since there are few numbers, on any device.
 _PLAIN = {"foreach": False, "fused": None, "capturable": False, "differentiable": False}
 
 
@@ -50,7 +50,7 @@ class LearnedThreshold(ThresholdMethod):
 
     @abstractmethod
     def variable_gradient(self, grad: Tensor, sparse: Tensor, variable: Tensor) -> Tensor:
-        """Return dL/dvariable from the gradient of the raw weight and the sparse weight, summed over these two."""
+        """Return dL/dvariable from the gradient of the raw weight and the sparse weight: a sum over all weights."""
 
     def is_straight_through(self, sparsity: float) -> bool:
         return False

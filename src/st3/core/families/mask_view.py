@@ -108,7 +108,7 @@ def _first_largest(scores: Tensor, count: int) -> Tensor:
 
 
 def _without_ties(score: Tensor) -> Tensor:
-    """Half precision knows few magnitudes: among equal ones the first in order come first."""
+    """Make equal scores differ in half precision, where they are common: the first in order become the largest."""
     if score.dtype not in HALF:
         return score
     place = torch.arange(score.numel(), dtype=torch.float64, device=score.device).view(score.shape)

@@ -1,4 +1,4 @@
-"""Methods whose masks change in the course of training (GMP, RigL, GraNet, ...): when they are asked, what follows.
+"""Methods whose masks change in the course of training (GMP, RigL, GraNet, ...).
 
 before a step   in which masks change by gradient: the dense gradients are set aside; the optimizer gets those of
                 active weights or, where the change replaces the step, none
@@ -120,7 +120,7 @@ class Masked(MaskFamily[MaskMethod]):
 
     @torch.no_grad()
     def after_step(self, call: Call, *, is_complete: bool) -> None:
-        """Let the method choose new masks, if it is time and every layer's gradient is known that it needs."""
+        """Let the method choose new masks, if they are due and all gradients that it needs are known."""
         if not is_complete or not call.counts:
             return
         self._unmasked = {}

@@ -80,7 +80,7 @@ class RandomMask(RawMethod):
 
 @final
 class RandomMasks(RawFamily[RandomMask]):
-    """The masks, drawn and most probable, of all layers."""
+    """Draws masks for forward passes; between steps the most probable weights are active."""
 
     draws_masks: ClassVar[bool] = True
     keeps: ClassVar[str] = (

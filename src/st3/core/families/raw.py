@@ -50,7 +50,7 @@ class WeightView:
 
 
 class RawMethod(Method):
-    """A method whose raw weights all live: what its backward equation may say."""
+    """A method that trains all raw weights; its backward equation says which gradient they get."""
 
     def is_straight_through(self, sparsity: float) -> bool:
         """Whether the raw weight's gradient is the sparse weight's, unchanged, for this target sparsity."""

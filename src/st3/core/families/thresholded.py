@@ -1,4 +1,4 @@
-"""Methods with a threshold: all raw weights live, and the threshold decides what the forward pass sees (ST-3, ...).
+"""Methods with a threshold: all raw weights train, and the threshold decides what the forward pass sees (ST-3, ...).
 
 After every step the raw weights of all layers say where each layer is cut, and the method says what a weight becomes.
 """

@@ -15,9 +15,8 @@ from ..selection.select import Scalar
 __all__ = ["HALF", "break_ties", "spare_ties", "tied_at_cut"]
 
 HALF = (torch.bfloat16, torch.float16)
-_BELOW = (
-    1.0 - 2.0**-12
-)  # steps from a half-precision magnitude to just below it, but above the next smaller one
+# A half-precision magnitude times this lies just below it, and above the next smaller one.
+_BELOW = 1.0 - 2.0**-12
 
 
 def spare_ties(cut: Cut) -> Scalar:

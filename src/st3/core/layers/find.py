@@ -73,7 +73,7 @@ def find_layers(
     """Return the layers of `model` to sparsify, chosen as `layers` says; raise if there is none.
 
     `layer_sparsity` gives single layers a sparsity of their own, outside the budget that the others share. Not
-    `trained_only`: weights that require no gradient as well, and no complaint if there is none, for looking on.
+    `trained_only`, for reports: frozen weights are covered as well, and it is no error if there is no layer.
 
     >>> print(find_layers(nn.Sequential(nn.Linear(4, 8), nn.BatchNorm1d(8), nn.Linear(8, 2)), exclude="2"))
     layer     kind    shape  weights

@@ -1,4 +1,4 @@
-"""One call of `optimizer.step`: its closure, a gradient scaler's verdict, and whether it is a real step at all."""
+"""One call of `optimizer.step`: its closure, whether a gradient scaler skips it, and whether it counts as a step."""
 
 import sys
 from dataclasses import dataclass
@@ -93,8 +93,8 @@ def _is_empty_step(optimizer: Optimizer) -> bool:
 def is_nested(optimizer: Optimizer) -> bool:
     """Whether this hook belongs to a step inside the optimizer's own step, such as its base class's.
 
-    torch wraps hooks around both, but it is one step. Read off the stack, because nothing else forgets an outer call
-    that ended with an exception.
+    torch calls hooks around both, but it is one step. The call stack tells: a flag would stay set after an exception
+    in the outer call.
     """
     calls, frame = 0, sys._getframe(1)
     while frame.f_back is not None and calls < 2:
