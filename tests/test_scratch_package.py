@@ -73,12 +73,12 @@ from st3.ramps import RAMPS, Ramp
 @RAMPS.register("scratch_stairs")
 @dataclass(frozen=True)
 class ScratchStairs(Ramp):
-    """Equal steps up."""
+    """Equal steps up; the target is reached with the last step of the run."""
 
     stairs: int = 4
 
     def share(self, step, total_steps):
-        return min(1.0, int(step * (self.stairs + 1) / total_steps) / self.stairs)
+        return min(1.0, step * self.stairs // total_steps / self.stairs)
 ''',
 }
 

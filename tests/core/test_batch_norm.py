@@ -129,7 +129,9 @@ def test_no_batches_are_refused_and_the_statistics_stay():
     model = TinyNet()
     train(model, sgd(model.parameters()), 2)
     before = copy.deepcopy(model.state_dict())
-    with pytest.raises(ValueError, match=r"no batch came, .* give training batches \(a used-up iterator\?\)"):
+    with pytest.raises(
+        ValueError, match=r"no batch came, .* give training batches \(is the iterator used up\?\)"
+    ):
         st3.reestimate_batch_norm(model, iter(()))
     assert_same(model.state_dict(), before)
 

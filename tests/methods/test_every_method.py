@@ -18,7 +18,7 @@ from torch import nn
 
 import st3
 from st3.core.budget.allocation import ALLOCATIONS
-from st3.core.budget.ramp import RAMPS
+from st3.core.budget.ramp import RAMPS, resolve_ramp
 from st3.core.choices import fitting_allocations
 from st3.core.method import METHODS
 
@@ -188,7 +188,12 @@ def test_it_reaches_the_target_with_every_allocation_or_refuses_it(method, alloc
 @every_aimed_method
 @pytest.mark.parametrize("ramp", list(RAMPS))
 def test_it_reaches_the_target_with_every_ramp_or_refuses_it(method, ramp):
-    only, restores = METHODS[method]().only_ramps, METHODS[method]().restores
+    chosen = METHODS[method]()
+    only, restores, last = chosen.only_ramps, chosen.restores, chosen.search_end(STEPS)
+    if last is not None and resolve_ramp(ramp, chosen.usual_times).share(last, STEPS) < 1.0:
+        with pytest.raises(ValueError, match=f"fixes its masks after step {last} of {STEPS}"):
+            sparsify(*build(), method, ramp=ramp)
+        return
     reaches_or_refuses(method, (not only or ramp in only) and (restores or not RAMPS[ramp].falls), ramp=ramp)
 
 
