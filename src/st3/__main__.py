@@ -13,9 +13,13 @@ def main() -> None:
     for package in NEEDED:
         if importlib.util.find_spec(package) is None:
             sys.exit(f"the st3 command needs {package}: pip install 'st3[train]'")
-    from .cli.app import app
+    try:
+        from .cli.app import app
 
-    app(prog_name="st3")
+        app(prog_name="st3")
+    except KeyboardInterrupt:  # while modules are loaded
+        print("stopped before the command began", file=sys.stderr)
+        sys.exit(130)
 
 
 if __name__ == "__main__":

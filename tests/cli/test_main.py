@@ -25,6 +25,22 @@ def test_it_names_the_package_that_is_missing(package):
     assert (found.returncode, found.stdout) == (1, "")
 
 
+def test_a_stop_while_the_command_is_loaded_is_one_line():
+    code = """
+import sys, st3
+class Stop:
+    def find_spec(self, name, *rest):
+        if name == "st3.cli.train":
+            raise KeyboardInterrupt
+sys.meta_path.insert(0, Stop())
+from st3.__main__ import main
+main()
+"""
+    found = run("-c", code)
+    assert (found.returncode, found.stdout) == (130, "")
+    assert found.stderr == "stopped before the command began\n"
+
+
 def test_help_loads_neither_data_sets_nor_the_training_loop():
     code = "import sys; from st3.cli.app import app; print([m for m in sys.modules if m.startswith('st3.')])"
     loaded = run("-c", code).stdout

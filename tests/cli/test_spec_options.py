@@ -40,7 +40,7 @@ def test_faults_of_all_options_are_reported_at_once():
     text = "\n".join(caught.value.faults)
     for part in (
         "'lr' is not of the form key=value, such as optimizer.lr=0.05",
-        "epochs must be at least 1, got 0",
+        "epochs must be from 1 to 1,000,000,000, got 0",
         "sparse.sparsity",
         "unknown key 'recipe.optimizer.lrr'; did you mean 'lr'?",
         "unknown data set 'digit'; did you mean 'digits'?",

@@ -173,8 +173,8 @@ def trap(name, kind=tarfile.REGTYPE, target=""):
 def test_an_archive_with_links_devices_or_paths_outside_is_refused(files, tmp_path, member):
     archive = write(tmp_path / "data", {ARCHIVE: tar_gz(FOLDER, {}, member)}) / ARCHIVE
     assert fault(archive) == (
-        f"{archive} was refused: its entry {member.name!r} is a link or a device, leads out of the archive or is too "
-        "large; delete it and get it from its publisher"
+        f"{archive} was refused: its entry {member.name!r} is a link or a device, leads out of the archive, is too "
+        "large or one of too many; delete it and get it from its publisher"
     )
     assert [p.name for p in tmp_path.rglob("*")] == ["data", ARCHIVE]
 

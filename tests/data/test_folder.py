@@ -94,8 +94,9 @@ def test_evaluation_resizes_to_eight_sevenths_of_the_side_unless_told(tmp_path):
     assert [folder(tmp_path, side=side).test.resize for side in (224, 32, 1)] == [256, 37, 1]
     assert folder(tmp_path, side=32, resize=32).test.resize == 32
     assert fault(tmp_path, side=9, resize=8, error=ValueError) == (
-        "side must be at least 1 and at most resize, got side=9 and resize=8"
+        "side must be at least 1 and at most resize, and that at most 4,096 pixels, got side=9 and resize=8"
     )
+    assert "at most 4,096 pixels" in fault(tmp_path, side=10**6, error=ValueError)  # terabytes of pixels
 
 
 def test_impossible_shares_are_refused(tmp_path):

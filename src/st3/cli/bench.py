@@ -34,9 +34,11 @@ def bench(
     allocation: Annotated[
         str, typer.Option(help="Of an untrained network: uniform, erk, global, ...", metavar="NAME")
     ] = "uniform",
-    batch: Annotated[int, typer.Option(help="Batch size.", min=1, metavar="N")] = 1,
+    batch: Annotated[int, typer.Option(help="Batch size.", min=1, max=10**6, metavar="N")] = 1,
     threads: Annotated[int, typer.Option(help="Threads of each engine.", min=1, metavar="N")] = 1,
-    rounds: Annotated[int, typer.Option(help="Timed calls of each engine.", min=1, metavar="N")] = 10,
+    rounds: Annotated[
+        int, typer.Option(help="Timed calls of each engine.", min=1, max=10**6, metavar="N")
+    ] = 10,
     layers: Annotated[bool, typer.Option("--layers", help="Also show every layer.", metavar="")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.", metavar="")] = False,
     debug: Annotated[bool, Debug] = False,

@@ -21,7 +21,7 @@ def evaluate(
         str | None, typer.Option(help="Network, if the file does not say.", metavar="NAME")
     ] = None,
     split: Annotated[str, typer.Option(help="test, validation or train.", metavar="NAME")] = "test",
-    batch_size: Annotated[int, typer.Option(help="Batch size.", min=1, metavar="N")] = 500,
+    batch_size: Annotated[int, typer.Option(help="Batch size.", min=1, max=10**6, metavar="N")] = 500,
     device: Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:1.", metavar="NAME")] = "auto",
     as_json: Annotated[bool, typer.Option("--json", help="The result as JSON.", metavar="")] = False,
     debug: Annotated[bool, Debug] = False,

@@ -70,6 +70,13 @@ def _message(error: Exception) -> str | None:
         return _list_faults(error)
     if isinstance(error, _named_errors()):
         return str(error)
+    if (
+        isinstance(error, MemoryError)
+        or "can't allocate memory" in str(error)
+        or "out of memory" in str(error)
+    ):
+        reason = " ".join(str(error).split())[:200]
+        return f"not enough memory: take a smaller batch, input or network, or fewer workers ({reason})"
     if isinstance(error, OSError) and error.errno in USERS_ERRNO:
         return f"cannot write {error.filename or 'a file'}: {error.strerror}"
     # The core refuses bad input with plain types. A subclass such as KeyError would be a bug of ours.

@@ -14,9 +14,16 @@ WHAT, HOW, WHERE, MACHINE, OUTPUT = (
 )
 
 
-def _option(panel: str, help: str, *names: str, metavar: str | None = None, min: int | None = None) -> object:
+def _option(
+    panel: str,
+    help: str,
+    *names: str,
+    metavar: str | None = None,
+    min: int | None = None,
+    max: int | None = None,
+) -> object:
     return typer.Option(
-        *names, help=help, rich_help_panel=panel, metavar=metavar or "", min=min, show_default=False
+        *names, help=help, rich_help_panel=panel, metavar=metavar or "", min=min, max=max, show_default=False
     )
 
 
@@ -82,7 +89,9 @@ RunFolder = Annotated[
     _option(WHERE, "Folder of the run (usual: runs/<what is trained>).", "--run", metavar="FOLDER"),
 ]
 Resume = Annotated[bool, _option(WHERE, "Continue the run in --run.", "--resume")]
-Keep = Annotated[int, _option(WHERE, "Checkpoints to keep (usual: 2).", "--keep", metavar="N", min=1)]
+Keep = Annotated[
+    int, _option(WHERE, "Checkpoints to keep (usual: 2).", "--keep", metavar="N", min=1, max=1000)
+]
 TensorBoard = Annotated[bool, _option(WHERE, "Write metrics for TensorBoard too.", "--tensorboard")]
 Device = Annotated[str | None, _option(MACHINE, "auto, cpu, cuda, cuda:1.", "--device", metavar="NAME")]
 Precision = Annotated[

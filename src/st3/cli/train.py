@@ -2,6 +2,7 @@
 
 import contextlib
 import json
+import os
 import shlex
 import sys
 from pathlib import Path
@@ -65,7 +66,9 @@ def train(
 
     given = SpecOptions(
         data=keep_given(
-            name=data, dir=data_dir and str(data_dir.expanduser().absolute()), download=download or None
+            name=data,
+            dir=data_dir and os.path.abspath(os.path.expanduser(data_dir)),
+            download=download or None,
         ),
         model=keep_given(name=model),
         sparse=keep_given(method=method, sparsity=sparsity, allocation=allocation),

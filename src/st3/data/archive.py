@@ -1,19 +1,23 @@
 """A published archive: find it, packed or unpacked, download it if need be, and read its files in memory."""
 
+import gzip
 import tarfile
 import zlib
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
+from typing import BinaryIO, cast
 
 from .checksum import check_md5
 from .download import download_file
 from .errors import DataError
+from .files import MAX_BYTES, read_file
 from .places import cache_folder
 
 __all__ = ["Archive", "Content"]
 
-MAX_BYTES = 2**28  # of one file; the largest that is read here has 155 MB
+HEADER_BYTES = 2**20  # of all headers before one entry
+MAX_ENTRIES = 1000
 
 
 @dataclass(frozen=True)
@@ -77,23 +81,23 @@ class Archive:
     def _read_folder(self, folder: Path) -> Iterator[Content]:
         for name, md5 in self.files.items():
             path = folder / name
-            try:
-                data = path.read_bytes()
-            except OSError as error:
-                raise DataError(f"{path} cannot be read: {error.strerror}; make it readable") from error
-            yield self._verify(name, str(path), data, md5)
+            yield self._verify(name, str(path), read_file(path), md5)
 
     def _read_archive(self, path: Path) -> Iterator[Content]:
         left = dict(self.files)
         try:
-            with tarfile.open(path, "r:gz") as archive:
-                for member in archive:
-                    _refuse_traps(member, path)
-                    folder, _, name = member.name.rpartition("/")
-                    stream = archive.extractfile(member)
-                    if stream is not None and folder == self.folder and name in left:
-                        yield self._verify(name, f"{name} in {path}", stream.read(), left.pop(name))
-        except (tarfile.TarError, EOFError, OSError, zlib.error) as error:
+            with gzip.open(path) as unpacked:
+                metered = _Metered(unpacked)
+                with tarfile.open(fileobj=cast(BinaryIO, metered), mode="r:") as archive:
+                    for number, member in enumerate(archive):
+                        _refuse_traps(member, path, number)
+                        metered.left = member.size
+                        folder, _, name = member.name.rpartition("/")
+                        stream = archive.extractfile(member)
+                        if stream is not None and folder == self.folder and name in left:
+                            yield self._verify(name, f"{name} in {path}", stream.read(), left.pop(name))
+                        metered.left = HEADER_BYTES
+        except (tarfile.TarError, EOFError, OSError, ValueError, RecursionError, zlib.error) as error:
             # A file with another name is the user's own and not a damaged archive: do not advise deleting it.
             expected = f"give {self.file}, {self.folder}, or the folder that holds one of them"
             remedy = self.remedy if path.name == self.file else expected
@@ -106,16 +110,36 @@ class Archive:
         return Content(name, place, data)
 
 
-def _refuse_traps(member: tarfile.TarInfo, path: Path) -> None:
-    """Refuse links, devices, paths that lead out of the archive, and files that are too large.
+class _Metered:
+    """An unpacked stream that hands out `left` bytes only: a header may claim any length, and zeros pack 1000 to 1."""
+
+    def __init__(self, stream: gzip.GzipFile) -> None:
+        self.stream, self.left = stream, HEADER_BYTES
+
+    def read(self, size: int = -1) -> bytes:
+        if not 0 <= size <= self.left:
+            raise tarfile.ReadError(f"an entry has a header of more than {HEADER_BYTES:,} bytes")
+        self.left -= size
+        return self.stream.read(size)
+
+    def seek(self, position: int) -> int:
+        return self.stream.seek(position)
+
+    def tell(self) -> int:
+        return self.stream.tell()
+
+
+def _refuse_traps(member: tarfile.TarInfo, path: Path, number: int) -> None:
+    """Refuse links, devices, paths that lead out of the archive, and files that are too large or too many.
 
     Since nothing is unpacked they could do no harm, but they show that this is not the published archive.
     """
     name = PurePosixPath(member.name)
     is_inside = not name.is_absolute() and ".." not in name.parts
-    if is_inside and (member.isdir() or (member.isreg() and member.size <= MAX_BYTES)):
+    is_small = 0 <= member.size <= MAX_BYTES and number < MAX_ENTRIES
+    if is_inside and is_small and (member.isdir() or member.isreg()):
         return
     raise DataError(
-        f"{path} was refused: its entry {member.name!r} is a link or a device, leads out of the archive or is too "
-        "large; delete it and get it from its publisher"
+        f"{path} was refused: its entry {member.name[:200]!r} is a link or a device, leads out of the archive, is too "
+        "large or one of too many; delete it and get it from its publisher"
     )

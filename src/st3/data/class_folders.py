@@ -16,6 +16,8 @@ from .pictures import Splits
 
 __all__ = ["read_class_folders"]
 
+MAX_SIDE = 4096  # pixels: a hundred pictures of that size take gigabytes
+
 
 def read_class_folders(
     name: str,
@@ -32,8 +34,11 @@ def read_class_folders(
     validation and test are the same pictures. `resize` is 8/7 of `side` unless given.
     """
     resize = round(side * 8 / 7) if resize is None else resize
-    if not 1 <= side <= resize:
-        raise ValueError(f"side must be at least 1 and at most resize, got side={side} and resize={resize}")
+    if not 1 <= side <= resize <= MAX_SIDE:
+        raise ValueError(
+            f"side must be at least 1 and at most resize, and that at most {MAX_SIDE:,} pixels, "
+            f"got side={side} and resize={resize}"
+        )
     held_out = {part: share for part, share in shares.items() if share != 0}
     _check_shares(held_out, others=[*folders])
     import_pillow()  # if it is missing, say so now and not at the first batch

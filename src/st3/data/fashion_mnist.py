@@ -10,6 +10,7 @@ from .catalogue import DATASETS
 from .checksum import check_md5
 from .download import download_file
 from .errors import DataError
+from .files import read_file
 from .idx import parse_idx
 from .in_memory import InMemory
 from .pictures import Splits
@@ -79,8 +80,8 @@ def _read_part(directory: Path, part: str, download: bool) -> tuple[Tensor, Tens
 
 def _read_tensor(directory: Path, name: str, shape: tuple[int, ...], download: bool) -> Tensor:
     path = _find(directory, name, download)
+    content = read_file(path)
     try:
-        content = path.read_bytes()
         if path.suffix == ".gz":
             remedy = f"delete it, then add --download (in Python: download=True) or get {ADDRESS}/{path.name}"
             check_md5(content, MD5[name], str(path), remedy)

@@ -25,7 +25,7 @@ Listing = dict[str, list[str]]  # class -> names of its pictures, both sorted
 def list_pictures(root: Path, parts: tuple[str, ...]) -> dict[str, Listing]:
     """Return the pictures of each part: a folder of class folders under `root`, or "" for `root` itself."""
     times = {part: _folder_times(root / part) for part in parts}
-    places = (root / FILE, _cached_index(root))
+    places = _places(root)
     for place in places:
         known = _load(place, times)
         if known is not None:
@@ -64,10 +64,13 @@ def _list_folder(folder: Path) -> list[str]:
     return names
 
 
-def _cached_index(root: Path) -> Path:
-    """Return where the index is kept if `root` cannot be written to."""
+def _places(root: Path) -> list[Path]:
+    """Return where the index is kept: in `root` or, if that cannot be written to, in the cache."""
     name = hashlib.sha256(os.fsencode(root.resolve())).hexdigest()[:16]
-    return cache_folder() / f"index-{name}.json"
+    try:
+        return [root / FILE, cache_folder() / f"index-{name}.json"]
+    except DataError:  # no home, no cache
+        return [root / FILE]
 
 
 def _load(place: Path, times: dict[str, dict[str, int]]) -> dict[str, Listing] | None:
@@ -75,10 +78,22 @@ def _load(place: Path, times: dict[str, dict[str, int]]) -> dict[str, Listing] |
         known: dict[str, Any] = json.loads(place.read_text(encoding="utf-8"))
         if known["version"] == VERSION and known["times"] == times:
             pictures: dict[str, Listing] = known["pictures"]
-            return pictures
-    except (OSError, ValueError, KeyError, TypeError):
+            if _is_complete(pictures, times):
+                return pictures
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
         pass  # missing, damaged or from another version: list the folders again
     return None
+
+
+def _is_complete(pictures: dict[str, Listing], times: dict[str, dict[str, int]]) -> bool:
+    """Return whether these are names of pictures for every class folder: others may write the file too."""
+    return {part: sorted(listing) for part, listing in pictures.items()} == {
+        part: sorted(folders) for part, folders in times.items()
+    } and all(
+        isinstance(names, list) and names and all(isinstance(name, str) and "/" not in name for name in names)
+        for listing in pictures.values()
+        for names in listing.values()
+    )
 
 
 def _save(place: Path, text: str) -> bool:

@@ -22,6 +22,7 @@ __all__ = ["Photographs", "import_pillow"]
 
 MEAN, STD = (0.485, 0.456, 0.406), (0.229, 0.224, 0.225)  # of ImageNet: red, green, blue between 0 and 1
 MAX_SEED = 2**63 - 1
+MAX_PIXELS = 2**27  # of a picture that is scaled by its short side
 
 
 def import_pillow() -> ModuleType:
@@ -77,6 +78,10 @@ class Photographs(Pictures):
         side, bilinear = self.side, image.Resampling.BILINEAR
         if seed is None:
             size = short_side_size(*picture.size, self.resize)
+            if size[0] * size[1] > MAX_PIXELS:
+                raise ValueError(
+                    f"{picture.size[0]}x{picture.size[1]} pixels are too long and narrow to be scaled"
+                )
             return picture.resize(size, bilinear).crop(central_box(*size, side))
         random = Random(seed)
         part = picture.crop(random_box(*picture.size, random)).resize((side, side), bilinear)

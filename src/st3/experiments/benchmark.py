@@ -16,6 +16,7 @@ from ..models import MODELS
 from ..registry import suggest
 from ..training.sections import SettingsError
 from .build import build_model
+from .checks import check_input, processor_faults
 from .rebuilt import rebuild
 from .spec import ModelSpec
 from .stored_model import read_stored_model
@@ -73,6 +74,8 @@ def bench(
     `model` is a run's folder, a file of weights (`network` names its network if the file does not), or a network of the
     catalogue, which is initialised and made sparse: `sparsity` of its weights become zero.
     """
+    if faults := processor_faults("--threads", threads):
+        raise SettingsError("bench", faults)
     is_untrained = not Path(model).exists() and (str(model) in MODELS or ":" in str(model))
     if is_untrained:
         made, shape = _make_network(
@@ -86,6 +89,7 @@ def bench(
         if not Path(model).exists() and (advice := suggest(str(model), MODELS)):
             raise WeightsError(f"there is no file, run or network {model}{advice}")
         made, shape = _load_network(Path(model), network, input_shape)
+    check_input(shape, batch)
     pictures = torch.randn(batch, *shape, generator=torch.Generator().manual_seed(0))
     comparison = compare(made, [pictures], threads=threads, rounds=rounds, tune=tune)
     return Bench(str(model), tuple(pictures.shape), report(made).sparsity, comparison)

@@ -1,5 +1,6 @@
 """Build what a spec names: data, network, wrapped model, method, sparsifier."""
 
+import os
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -42,7 +43,7 @@ def build_splits(spec: DataSpec) -> Splits:
     _refuse("data", [*file_faults(spec), *faults])
     if DATASETS.declaration(spec.name).embedded:
         return read(**spec.options)
-    directory = None if spec.dir is None else Path(spec.dir).expanduser()
+    directory = None if spec.dir is None else Path(os.path.expanduser(spec.dir))
     return read(directory, download=spec.download, **spec.options)
 
 

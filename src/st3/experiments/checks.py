@@ -1,5 +1,7 @@
 """Check a spec beyond the types of its values: names, arguments, contradictions."""
 
+import math
+import os
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -9,6 +11,7 @@ from ..core.method import METHODS
 from ..data import DATASETS
 from ..models import MODELS
 from ..registry import Registry
+from ..training.sections import SettingsError
 from .arguments import argument_faults, build_or_none, default_arguments, object_faults, value_faults
 from .own_function import name_fault
 from .protocols import PROTOCOLS
@@ -17,9 +20,20 @@ from .sparse_choices import CHOICES, name_and_arguments
 if TYPE_CHECKING:
     from .spec import DataSpec, SparseSpec, Spec
 
-__all__ = ["DENSE", "check_device", "contradictions", "file_faults", "name_faults", "table"]
+__all__ = [
+    "DENSE",
+    "check_device",
+    "check_input",
+    "contradictions",
+    "file_faults",
+    "name_faults",
+    "processor_faults",
+    "table",
+]
 
 DENSE = "dense"  # no sparsity
+PER_PROCESSOR = 8  # workers or threads: more would only wait for each other
+MOST_NUMBERS = 2**28  # in the input of a network: 1 GiB
 
 
 def check_device(name: str) -> str:
@@ -66,7 +80,26 @@ def contradictions(spec: "Spec") -> list[str]:
         faults.append(
             f"record.switch_windows is {spec.record.switch_windows}, but the run has {spec.recipe.total_epochs} epochs"
         )
+    for name, number in (("workers", spec.machine.workers), ("threads", spec.machine.threads or 1)):
+        faults += processor_faults(f"machine.{name}", number)
     return faults + file_faults(spec.data)
+
+
+def check_input(shape: tuple[int, int, int] | None, batch: int = 1) -> None:
+    """Raise if a batch of pictures of this shape would have more numbers than a network could be run on."""
+    if shape is not None and batch * math.prod(shape) > MOST_NUMBERS:
+        size = "x".join(map(str, (shape if batch == 1 else (batch, *shape))))
+        raise SettingsError("--input", [f"{size} is over {MOST_NUMBERS:,} numbers: take a smaller input"])
+
+
+def processor_faults(name: str, number: int) -> list[str]:
+    """Return what is wrong if so many processes or threads are asked of this machine."""
+    processors = os.cpu_count() or 1
+    if number <= PER_PROCESSOR * processors:
+        return []
+    return [
+        f"{name} is {number}, but this machine has {processors} processors: take at most {PER_PROCESSOR * processors}"
+    ]
 
 
 def file_faults(data: "DataSpec") -> list[str]:

@@ -13,6 +13,7 @@ from ..files.size import SparseSize
 from ..files.sparse import VALUES, Values, save_sparse, sparse_size
 from ..files.tracing import ExportedFile
 from ..training.sections import SettingsError
+from .checks import check_input
 from .messages import quote_error
 from .rebuilt import rebuild
 from .stored_model import StoredModel, read_stored_model
@@ -92,6 +93,7 @@ def _build(
     """Return the network and an example input."""
     made_by = stored.made_by(model)
     shape = input_shape or stored.shape
+    check_input(shape, batch=2)
     faults = []
     if made_by is None:
         faults.append("it does not name its model: add --model NAME")

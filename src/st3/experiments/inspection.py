@@ -13,6 +13,7 @@ from ..files.sparse import sparse_size
 from ..files.weights import WeightsError
 from ..measure import Report
 from ..training.sections import SettingsError
+from .checks import check_input
 from .messages import quote_error
 from .rebuilt import rebuild
 from .spec import ModelSpec
@@ -74,6 +75,7 @@ def inspect_stored(
     stored = read_stored_model(Path(path))
     made_by = stored.made_by(model)
     shape = input_shape or stored.shape
+    check_input(shape)
     return Inspection(
         path=stored.path,
         model=None if made_by is None else made_by.name,

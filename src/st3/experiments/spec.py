@@ -6,13 +6,13 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
-from pydantic import AfterValidator, Field, NonNegativeInt, PositiveInt, model_validator
+from pydantic import AfterValidator, Field, model_validator
 
 from ..core.method import METHODS
 from ..data.catalogue import DATASETS, Declaration
 from ..training.job import Precision
 from ..training.recipe import Recipe, load_recipe
-from ..training.sections import Section, SettingsError, validate
+from ..training.sections import MOST, Count, CountOrZero, Section, SettingsError, validate
 from .arguments import build_or_none, default_arguments
 from .changes import full_keys, make_changes
 from .checks import DENSE, check_device, contradictions, name_faults, table
@@ -37,6 +37,7 @@ __all__ = [
 ]
 
 USUAL_DATA = "digits"
+Seed = Annotated[int, Field(ge=0, le=2**63 - 1)]  # torch takes 64 bits, and each process adds its number
 STAND_IN = ("digits_cnn", "digits")  # network and recipe while the faults of the other settings are collected
 
 
@@ -84,7 +85,7 @@ class SparseSpec(Section):
     allocation: ChoiceSpec = ChoiceSpec(name="global")
     ramp: ChoiceSpec = ChoiceSpec(name="cubic")  # times that are not among its arguments: see choose_ramp
     exclude: tuple[str, ...] = ()  # names and globs; "first layer", "last layer"
-    min_weights: NonNegativeInt = 0
+    min_weights: CountOrZero = 0
 
     @property
     def is_dense(self) -> bool:
@@ -94,8 +95,8 @@ class SparseSpec(Section):
 class SeedSpec(Section):
     """One seed for the initial weights, one for the data: their order and augmentation."""
 
-    init: NonNegativeInt = 0
-    data: NonNegativeInt = 0
+    init: Seed = 0
+    data: Seed = 0
 
 
 class MachineSpec(Section):
@@ -107,14 +108,14 @@ class MachineSpec(Section):
     compile: bool = False
     deterministic: bool = False
     sharded: bool = False  # fully_shard (FSDP2) instead of DistributedDataParallel
-    workers: NonNegativeInt = 0
-    threads: PositiveInt | None = None
+    workers: CountOrZero = 0
+    threads: Count | None = None
 
 
 class RecordSpec(Section):
     """What is recorded beside the usual metrics; it does not change the result."""
 
-    switch_windows: NonNegativeInt = (
+    switch_windows: CountOrZero = (
         0  # count the switches of every weight at every step, in this many parts of the run
     )
 
@@ -183,8 +184,8 @@ def compose(
     try:
         if recipe is not None:
             base = recipe if isinstance(recipe, Recipe) else load_recipe(recipe)
-        if epochs is not None and epochs < 1:
-            faults.append(f"epochs must be at least 1, got {epochs}")
+        if epochs is not None and not 1 <= epochs <= MOST:
+            faults.append(f"epochs must be from 1 to {MOST:,}, got {epochs}")
         elif epochs is not None:
             base = base.scaled_to(epochs)
     except SettingsError as error:

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from ..files.fit import disagreements
-from ..files.loading import is_sparse_file, read_sparse
+from ..files.loading import ALLOWANCE, PER_BYTE, is_sparse_file, read_sparse
 from ..files.weights import WeightsError, read_weights
 from ..training.paths import SPEC
 from ..training.sections import SettingsError
@@ -146,11 +146,19 @@ def _read_state_dict(path: Path) -> dict[str, Tensor]:
             and candidate
             and all(isinstance(v, Tensor) for v in candidate.values())
         ):
-            return {str(name): _dense(tensor) for name, tensor in candidate.items()}
+            return {str(name): _dense(tensor, str(name), path) for name, tensor in candidate.items()}
     raise WeightsError(
         f"{path} holds a {type(content).__name__} that is not a state_dict: a name for every tensor"
     )
 
 
-def _dense(tensor: Tensor) -> Tensor:
+def _dense(tensor: Tensor, name: str, path: Path) -> Tensor:
+    if tensor.is_meta:
+        raise WeightsError(
+            f"{name} in {path} is a meta tensor, with a shape but no numbers: save the weights"
+        )
+    if tensor.numel() > ALLOWANCE + PER_BYTE * path.stat().st_size:
+        raise WeightsError(
+            f"{name} in {path} claims {tensor.numel():,} numbers, far more than the file can hold"
+        )
     return tensor if tensor.layout is torch.strided else tensor.to_dense()

@@ -10,16 +10,14 @@ from typing import Annotated, Any, Literal, Self
 from pydantic import (
     Field,
     NonNegativeFloat,
-    NonNegativeInt,
     PositiveFloat,
-    PositiveInt,
     field_validator,
     model_validator,
 )
 
 from ..registry import suggest
 from .rates import AnyRate
-from .sections import Section, SettingsError, change, flatten, validate
+from .sections import Count, CountOrZero, Section, SettingsError, change, flatten, validate
 
 __all__ = ["OptimizerRecipe", "RampRecipe", "Recipe", "built_in_recipes", "load_recipe"]
 
@@ -70,14 +68,14 @@ class Recipe(Section):
     """The hyper-parameters of training that do not depend on network, data or sparsity."""
 
     name: str = "own"
-    epochs: PositiveInt
-    batch_size: PositiveInt  # of all processes together
+    epochs: Count
+    batch_size: Count  # of all processes together
     clip_norm: PositiveFloat | None = None  # largest norm of all gradients together, without loss scale
     label_smoothing: Fraction = 0.0
     optimizer: OptimizerRecipe
     rate: AnyRate
     ramp: RampRecipe
-    freeze_epochs: NonNegativeInt = 0  # more epochs after those, with the masks fixed
+    freeze_epochs: CountOrZero = 0  # more epochs after those, with the masks fixed
     rewind: bool = False  # then `epochs` more from the best weights: masks fixed, the rate from its start
 
     @property

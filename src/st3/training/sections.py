@@ -2,14 +2,27 @@
 
 import tomllib
 from collections.abc import Mapping, Sequence
-from typing import Any, TypeVar, get_args
+from typing import Annotated, Any, TypeAlias, TypeVar, get_args
 
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from ..registry import suggest
 
-__all__ = ["Section", "SettingsError", "change", "flatten", "parse_changes", "validate"]
+__all__ = [
+    "MOST",
+    "Count",
+    "CountOrZero",
+    "Section",
+    "SettingsError",
+    "change",
+    "flatten",
+    "parse_changes",
+    "validate",
+]
 
+MOST = 10**9  # of anything that is counted: beyond it, floats and C integers give out
+Count: TypeAlias = Annotated[int, Field(ge=1, le=MOST)]
+CountOrZero: TypeAlias = Annotated[int, Field(ge=0, le=MOST)]
 
 S = TypeVar("S", bound="Section")
 

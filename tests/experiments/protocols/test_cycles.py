@@ -140,8 +140,8 @@ def test_all_faults_are_reported_together():
 @pytest.mark.parametrize(
     ("asked", "fault"),
     [
-        ({"count": 1}, "cycles must be a whole number of at least 2 (the first one is dense), got 1"),
-        ({"count": True}, "cycles must be a whole number of at least 2 (the first one is dense), got True"),
+        ({"count": 1}, "cycles must be a whole number from 2 (the first one is dense) to 1,000, got 1"),
+        ({"count": True}, "cycles must be a whole number from 2 (the first one is dense) to 1,000, got True"),
         ({"sparse": {"ramp": "cubic"}}, "a cycle keeps one sparsity: leave out ramp 'cubic'"),
         ({"sparse": {"sparsity": 0.0}}, "cycles need a sparsity above 0: without one, the dense cycle is the only one"),
         ({"sparse": {"method": "dense"}}, "method 'dense' leaves nothing to prune from cycle to cycle: give another "

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
 __all__ = ["Cycles", "cycle_sparsities"]
 
 PRUNE = 0.2
+MOST_CYCLES = 1000
 METRICS = ("sparsity", "target", "test", "validation", "best_epoch", "epochs", "steps", "seconds")
 SIZES = ("active_parameters", "sparse_macs", "model_bytes", "sparse_model_bytes")
 
@@ -57,8 +58,10 @@ class Cycles(Protocol):
         """Replace the number of cycles by the sparsity that it leads to: the spec holds the sparsity alone."""
         if (count := arguments.pop("count", None)) is None:
             return []
-        if isinstance(count, bool) or not isinstance(count, int) or count < 2:
-            return [f"cycles must be a whole number of at least 2 (the first one is dense), got {count!r}"]
+        if isinstance(count, bool) or not isinstance(count, int) or not 2 <= count <= MOST_CYCLES:
+            return [
+                f"cycles must be a whole number from 2 (the first one is dense) to {MOST_CYCLES:,}, got {count!r}"
+            ]
         prune, asked = arguments.get("prune", PRUNE), sparse.get("sparsity")
         if not isinstance(prune, int | float) or not 0 < prune < 1:
             return []  # reported with the other arguments
@@ -77,6 +80,11 @@ class Cycles(Protocol):
             faults.append("method 'dense' leaves nothing to prune from cycle to cycle: give another method")
         elif not spec.sparse.sparsity:
             faults.append("cycles need a sparsity above 0: without one, the dense cycle is the only one")
+        elif _sparsity_after(MOST_CYCLES - 1, self.prune) < spec.sparse.sparsity:
+            faults.append(
+                f"pruning {self.prune:g} of the remaining weights at a time does not reach sparsity "
+                f"{spec.sparse.sparsity:g} in {MOST_CYCLES:,} cycles: prune more, or ask for less"
+            )
         if reason := _reason_against(name):
             faults.append(
                 f"method {name!r} makes no sense in cycles: {reason}; try gmp (LRR), st3 or feather"
