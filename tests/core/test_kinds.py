@@ -248,3 +248,13 @@ def test_the_weights_of_other_parametrizations_are_left_out_by_default():
     name = "0.parametrizations.weight.original"
     assert reasons(model) == {name: "ParametrizedLinear is not covered by default (include its name or type)"}
     assert covered(model, include=name) == [name]
+
+
+def test_a_linear_layer_that_stands_before_the_embedding_it_is_tied_to_is_left_out():
+    model = nn.ModuleDict(
+        {"head": nn.Linear(8, 20, bias=False), "embed": nn.Embedding(20, 8), "fc": nn.Linear(8, 8)}
+    )
+    model["embed"].weight = model["head"].weight
+    found = st3.layers(model)
+    assert [layer.name for layer in found] == ["fc.weight"]
+    assert [(s.name, s.reason) for s in found.skipped] == [("head.weight", "tied to an embedding")]
