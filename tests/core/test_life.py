@@ -402,18 +402,31 @@ def test_a_layer_that_never_got_a_gradient_is_named_by_finalize() -> None:
     optimizer = sgd(model.parameters())
     sparsifier = sparsify(model, optimizer)
     train(model, optimizer, STEPS)
-    before = footprint(model, optimizer)
+    with pytest.warns(
+        st3.errors.CoverageWarning,
+        match=r"^no gradient ever reached 'spare\.weight', whose zeros count towards the target: exclude such layers$",
+    ) as warned:
+        sparsifier.finalize()
+    assert warned[0].filename == __file__
+    assert zeros(model) == zeros_asked(model)
+    assert not any("st3_waiting" in group for group in optimizer.param_groups)
+
+
+def test_finalize_names_a_layer_that_is_no_longer_in_the_model() -> None:
+    model, _, sparsifier = trained()
+    model.deep = nn.Conv2d(8, 16, 3, padding=1)
     with pytest.raises(
-        st3.errors.TargetMissedError, match=r"no gradient ever reached 'spare\.weight': exclude such layers"
+        RuntimeError, match=r"^the model no longer holds 'deep\.weight' as sparsified \(1 of 3 layers\)"
     ):
         sparsifier.finalize()
-    assert_same(footprint(model, optimizer), before)
+    assert sparsifier.is_attached
 
 
 def test_finalize_names_the_layer_that_missed_a_sparsity_of_its_own() -> None:
     model = WithSpare()
     optimizer = sgd(model.parameters())
     sparsifier = sparsify(model, optimizer, layer_sparsity={"spare": 0.5})
+    sparsifier.freeze()
     train(model, optimizer, STEPS)
     with pytest.raises(
         st3.errors.TargetMissedError, match=r"layer 'spare\.weight' has 0 zeros, 800 were asked for"

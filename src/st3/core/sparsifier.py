@@ -1,5 +1,6 @@
 """The sparsifier: what a user holds while a model trains sparse."""
 
+import warnings
 from dataclasses import replace
 from typing import Any
 
@@ -11,7 +12,7 @@ from ..measure import Report
 from .budget.allocation import Allocation
 from .budget.ramp import Ramp
 from .counting import CollapseWatch, count_all, require_numbers
-from .errors import TargetMissedError, name_some
+from .errors import CoverageWarning, TargetMissedError, name_some
 from .layers.find import named_weights
 from .layers.layer import Layers
 from .layers.shards import reshard
@@ -87,7 +88,7 @@ class Sparsifier:
         family = self._conductor.family
         if not family.follows_ramp or self.is_finalized or self._replaced_layers():
             return not self._shortfalls()
-        return self._plan.is_reached(self.step) and all(map(family.store.has_joined, self.layers))
+        return self._plan.is_reached(self.step)
 
     @property
     def optimizers(self) -> list[Optimizer]:
@@ -163,6 +164,7 @@ class Sparsifier:
         self._require_attached("finalize")
         conductor, family = self._conductor, self._conductor.family
         conductor.require_raw_weights()
+        self._require_own_weights()
         family.settle()
         family.rest()
         if len(self.optimizers) > 1 and self.at_target and not self._replaced_layers():
@@ -171,6 +173,7 @@ class Sparsifier:
         require_numbers(list(self.layers), [layer.weight for layer in self.layers], "at the end of training")
         self._require_target()
         self._watch.look(list(self.layers), self.step, is_last=True)
+        self._warn_of_untrained()
         self._last_step = self.step
         conductor.unhook()
         conductor.forget()
@@ -244,8 +247,6 @@ class Sparsifier:
         why = self._shortfalls()
         if not why:
             return
-        store = self._conductor.store
-        never = [layer.name for layer in self.layers if not store.has_joined(layer)]
         if replaced := self._replaced_layers():
             why.append(
                 f"these are not the weights of the last step: {name_some(replaced)} changed since then; load weights "
@@ -258,19 +259,29 @@ class Sparsifier:
                 f"training stopped at step {self.step}, before the ramp's end: train longer or lower total_steps (it "
                 f"counts calls of optimizer.step: with gradient accumulation there are fewer of them than batches)"
             )
-        if never and not self.is_frozen:
-            why.append(f"no gradient ever reached {name_some(never)}: exclude such layers")
         raise TargetMissedError(f"target sparsity {self.sparsity} was missed: " + "; ".join(why))
 
+    def _warn_of_untrained(self) -> None:
+        """Warn of layers that no gradient has ever reached, where others were trained."""
+        never = [layer.name for layer in self.layers if self._conductor.store.is_waiting(layer)]
+        if never and len(never) < len(self.layers):
+            warnings.warn(
+                f"no gradient ever reached {name_some(never)}, whose zeros count towards the target: exclude such "
+                f"layers",
+                CoverageWarning,
+                stacklevel=3,
+            )
+
     def _require_own_weights(self) -> None:
-        """Raise where the model holds other parameters than those that were sparsified: no gradient will reach them."""
+        """Raise where the model holds other parameters than those that were sparsified."""
+        reshard(self.model)
         held = {id(parameter) for parameter in self.model.parameters()}
         lost = [layer.name for layer in self.layers if id(layer.parameter) not in held]
         if lost:
             raise RuntimeError(
-                f"the model no longer holds the weight {lost[0]!r} that was sparsified ({len(lost)} of "
-                f"{len(self.layers)} layers), so no gradient reaches it: call fully_shard (or replace layers) first, "
-                f"then build the optimizer, then call sparsify"
+                f"the model no longer holds {name_some(lost)} as sparsified ({len(lost)} of {len(self.layers)} layers): "
+                f"other weights are in their place, which no sparsifier has seen; call fully_shard (or replace layers) "
+                f"first, then build the optimizer, then call sparsify"
             )
 
     def _look(self, step: int) -> None:

@@ -208,22 +208,22 @@ def _attach(
     *,
     from_sparse: bool,
 ) -> Sparsifier:
-    owners = find_owners(layers, optimizers)
+    store = Store(layers, find_owners(layers, optimizers))
     relieved = _find_relieved(layers, optimizers)
     weights = [layer.weight for layer in layers]
     require_numbers(list(layers), weights, "before training")
     refusal = None
-    if not check_state(layers, owners) and not from_sparse:
+    if not check_state(store) and not from_sparse:
         refusal = _find_orphans(layers)
     method.family.check(method, list(layers), optimizers)
     if not method.family.is_fixed:
         for layer in layers:
-            check_learned(layer, owners[layer.name].state.get(layer.parameter, {}), method.learns)
+            check_learned(layer, store.held(layer), method.learns)
         plan.require_feasible(list(layers), weights)
 
     for other in relieved:
         other.detach()  # removes its guard; the new sparsifier takes over
-    conductor = Conductor(model, list(layers), Store(layers, owners), method, plan)
+    conductor = Conductor(model, list(layers), store, method, plan)
     conductor.begin(anew=from_sparse)
     conductor.refusal = refusal
     sparsifier = Sparsifier(

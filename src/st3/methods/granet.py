@@ -32,7 +32,7 @@ import torch
 from torch import Tensor
 
 from ..core.budget.allocation import ALLOCATIONS
-from ..core.families.mask_view import MaskView, Moment, exchange_weakest, random_scores
+from ..core.families.mask_view import MaskView, Moment, exchange_weakest, random_scores, without_ties
 from ..core.families.masked import MaskMethod
 from ..core.method import METHODS
 
@@ -103,10 +103,13 @@ class GraNet(MaskMethod):
 def _strength(view: MaskView) -> Tensor:
     """Magnitudes; weights that have grown and not moved yet come before zeroed ones, the first in order first."""
     place = torch.arange(view.weight.numel(), 0, -1, dtype=torch.float64, device=view.weight.device)
-    return torch.where(view.mask, view.weight.abs().double() + 1e-30 * place.view(view.weight.shape), 0.0)
+    return torch.where(
+        view.mask, without_ties(view.weight).abs().double() + 1e-30 * place.view(view.weight.shape), 0.0
+    )
 
 
 def _regenerate(view: MaskView, part: float) -> Tensor:
-    assert view.gradient is not None
+    if view.gradient is None:
+        return view.mask
     active = int(view.mask.sum())
     return exchange_weakest(view, min(active, math.ceil(part * active)), view.gradient.abs())

@@ -81,7 +81,7 @@ class RigL(_ConstantSparsity):
         return moment.is_every(self.every) and moment.progress <= self.until and moment.progress < 1.0
 
     def next_masks(self, views: Sequence[MaskView], moment: Moment) -> Sequence[Tensor]:
-        return _exchange(views, self.drop, moment, self.until, [_gradient(view) for view in views])
+        return _exchange(views, self.drop, moment, self.until, [_strength(view) for view in views])
 
 
 @final
@@ -156,13 +156,16 @@ def _check(every: int, drop: float, until: float) -> None:
 
 
 def _exchange(
-    views: Sequence[MaskView], drop: float, moment: Moment, until: float, growth: Sequence[Tensor]
+    views: Sequence[MaskView], drop: float, moment: Moment, until: float, growth: Sequence[Tensor | None]
 ) -> list[Tensor]:
     part = drop / 2 * (1 + math.cos(math.pi * moment.progress / until))
     counts = [int(part * int(view.mask.sum())) for view in views]
-    return [exchange_weakest(*each) for each in zip(views, counts, growth, strict=True)]
+    return [
+        view.mask if scores is None else exchange_weakest(view, count, scores)
+        for view, count, scores in zip(views, counts, growth, strict=True)
+    ]
 
 
-def _gradient(view: MaskView) -> Tensor:
-    assert view.gradient is not None
-    return view.gradient.abs()
+def _strength(view: MaskView) -> Tensor | None:
+    """Magnitudes of the gradient; a layer that has none in this step keeps its mask."""
+    return None if view.gradient is None else view.gradient.abs()

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from ..core.layers.find import unwrap
+from ..core.state.store import entries
 from . import sharded_state
 from .checkpoint import CheckpointFolder
 from .job import Job, Progress
@@ -145,12 +146,14 @@ class Snapshots:
         """Return all weights and buffers, raw instead of sparse; all processes must call this."""
         model, optimizer = self.job.model, self.job.optimizer
         weights, held = dict(self.model_weights()), {}
+        kept = dict(entries(optimizer.param_groups, optimizer.state))
         names: dict[int, list[str]] = {}  # of each parameter; tied weights have several
         for name, parameter in unwrap(model).named_parameters(remove_duplicate=False):
             names.setdefault(id(parameter), []).append(name)
-            held[name] = optimizer.state.get(parameter, {})
+            held[name] = kept.get(parameter, {})
         if self.job.is_sharded:
-            held = sharded_state.optimizer_state(model, optimizer).get("state", {})
+            whole = sharded_state.optimizer_state(model, optimizer)
+            held = dict(entries(whole.get("param_groups", ()), whole.get("state", {})))
         for group in names.values():
             raw = next((held[name]["raw"] for name in group if "raw" in held.get(name, {})), None)
             weights |= {} if raw is None else dict.fromkeys(group, raw)

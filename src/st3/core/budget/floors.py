@@ -58,11 +58,15 @@ def _keep(pool: Pool, least: int) -> Cut | None:
         return Cut(torch.where(surplus > 0, below, threshold), zeros=zeros)
     if not surplus:
         return replace(cut, zeros=zeros)
-    smaller = torch.nextafter(torch.tensor(threshold, dtype=torch.float32), torch.tensor(-1.0)).item()
+    precision = torch.promote_types(pool.tensors[0].dtype, torch.float32)  # as scores are compared
+    smaller = torch.nextafter(
+        torch.tensor(threshold, dtype=precision), torch.tensor(-1.0, dtype=precision)
+    ).item()
     return Cut(smaller) if smaller >= 0.0 else None
 
 
 def _active(raw: Tensor, cut: Cut | None, layer: Layer) -> int:
     if cut is None:
         return layer.numel
-    return int(all_reduce((raw.abs() > cut.threshold).sum(), layer.shards.counts))
+    wide = raw.to(torch.promote_types(raw.dtype, torch.float32))  # half precision would round the threshold
+    return int(all_reduce((wide.abs() > cut.threshold).sum(), layer.shards.counts))

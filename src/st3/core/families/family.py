@@ -14,7 +14,6 @@ these things happen is the conductor's business (step/conductor.py). A new famil
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from functools import cached_property
 from typing import Any, ClassVar, Generic, TypeVar
 
 import torch
@@ -78,11 +77,6 @@ class Family(ABC, Generic[M]):
 
     # ---------------------------------------------------------------- questions
 
-    @cached_property
-    def begins_sparse(self) -> bool:
-        """Whether weights are zeroed before the first step; otherwise a layer stays dense until its first gradient."""
-        return bool(self.plan.asked(0))
-
     @property
     def maps_gradients(self) -> bool:
         """Whether `raw_gradient` does anything."""
@@ -113,10 +107,6 @@ class Family(ABC, Generic[M]):
         if layer.sparsity is not None or cut is None or cut.zeros is None:
             return layer.sparsity
         return cut.zeros / layer.numel
-
-    def may_be_sparse(self, layer: Layer) -> bool:
-        """Whether the layer may have zeros now: without a first gradient, what is kept for it could not be saved."""
-        return self.begins_sparse or self.store.may_join(layer)
 
     # ---------------------------------------------------------------- one step
 
@@ -190,9 +180,8 @@ class Family(ABC, Generic[M]):
     def follow_loaded_state(self, optimizer: Optimizer) -> None:
         """Complete and follow what was just loaded into the optimizer's state."""
         for layer in self.layers:
-            # A layer that the checkpoint has no tensor for was dense when saved: its parameter is its raw weight.
-            is_absent = self.store.owner(layer) is optimizer and not self.store.has_joined(layer)
-            if is_absent or (self.cuts.get(layer.name) is None and self.was_replaced(layer)):
+            # A dense layer of another optimizer, whose state comes later: its parameter is its raw weight.
+            if self.cuts.get(layer.name) is None and self.was_replaced(layer):
                 self.adopt([layer])
         self.begin()
 

@@ -78,7 +78,7 @@ class Grouped(RawFamily[GroupMethod]):
         return Layers(covered, [*layers.skipped, *skipped])
 
     def is_dense(self, layer: Layer) -> bool:
-        return not self.may_be_sparse(layer)
+        return False
 
     def threshold(self, layer: Layer) -> float | None:
         return None
@@ -103,8 +103,7 @@ class Grouped(RawFamily[GroupMethod]):
 
     def _write_layer(self, layer: Layer, target: Tensor, *, is_lifted: bool = False) -> None:
         """Write the sparse weight of the layer into `target`."""
-        raw, is_dense = self.store.get_local(layer, "raw"), self.is_dense(layer)
-        scale = None if is_dense else self._scale(layer)
+        raw, scale = self.store.get_local(layer, "raw"), self._scale(layer)
 
         def write(raw: Tensor, sparse: Tensor) -> None:
             """Write some rows of the sparse weight; half precision is computed in float32."""
@@ -117,7 +116,7 @@ class Grouped(RawFamily[GroupMethod]):
             if is_half:
                 in_groups(sparse, layer, self.method.m).copy_(out)
 
-        write_in_pieces(layer, raw, target, None if is_dense else write, is_lifted=is_lifted)
+        write_in_pieces(layer, raw, target, write, is_lifted=is_lifted)
 
     def _scale(self, layer: Layer) -> Tensor | None:
         """Return the layer's factor, finding it now if there is none yet; None if the method has no such thing."""

@@ -7,7 +7,6 @@ after it          one step of the same kind of optimizer, with the settings of t
 
 from abc import abstractmethod
 from collections.abc import Sequence
-from functools import cached_property
 from typing import ClassVar, final
 
 import torch
@@ -18,7 +17,7 @@ from ..budget.allocation import Cut
 from ..budget.plan import Plan
 from ..layers.layer import Layer
 from ..layers.shards import all_reduce, local
-from ..state.store import STEP_KEY, Store
+from ..state.store import OWN_GROUP_KEYS, Store
 from ..state.variables import advance, require_precision
 from ..step.call import Call
 from .family import Replaced
@@ -27,7 +26,7 @@ from .thresholded import CutFamily, ThresholdMethod
 __all__ = ["LearnedThreshold", "LearnedThresholds"]
 
 RULES = (SGD, Adam, AdamW)
-_NOT_SETTINGS = ("params", "param_names", STEP_KEY)
+_NOT_SETTINGS = ("params", "param_names", *OWN_GROUP_KEYS)
 # Which of torch's implementations to use: the plainest, since there are few numbers, on any device.
 _PLAIN = {"foreach": False, "fused": None, "capturable": False, "differentiable": False}
 
@@ -89,10 +88,6 @@ class LearnedThresholds(CutFamily[LearnedThreshold]):
                 first = self.method.first_variable(self.store.get_local(layer, "raw"))
                 self.store.put_variables(layer, {"threshold": first})
         self.write(self.layers)
-
-    @cached_property
-    def begins_sparse(self) -> bool:
-        return bool(self.method.learned_threshold(self.method.first_variable(torch.zeros(1))) > 0)
 
     def find_cuts(self) -> Sequence[Cut | None]:
         return [

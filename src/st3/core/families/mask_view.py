@@ -16,7 +16,7 @@ from ..budget.plan import Plan
 from ..layers.layer import Layer
 from .ties import HALF
 
-__all__ = ["MaskView", "Moment", "exchange_weakest", "moment_of", "random_scores"]
+__all__ = ["MaskView", "Moment", "exchange_weakest", "moment_of", "random_scores", "without_ties"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -26,7 +26,7 @@ class MaskView:
     layer: Layer
     weight: Tensor  # 0 where zeroed
     mask: Tensor
-    gradient: Tensor | None = None  # of all weights, zeroed ones too; only if the method asked for it
+    gradient: Tensor | None = None  # of all weights, zeroed ones too; if the method asked for it and one came
 
 
 @dataclass(frozen=True)
@@ -63,7 +63,7 @@ class Moment:
         """
         if sparsity == 0.0:
             return [torch.ones_like(score, dtype=torch.bool) for score in scores]
-        return self.cut([_without_ties(score) for score in scores], sparsity, allocation)
+        return self.cut([without_ties(score) for score in scores], sparsity, allocation)
 
 
 def moment_of(plan: Plan, layers: Sequence[Layer], step: int) -> Moment:
@@ -107,7 +107,7 @@ def _first_largest(scores: Tensor, count: int) -> Tensor:
     return above | (tied & (tied.cumsum(0) <= count - above.sum()))
 
 
-def _without_ties(score: Tensor) -> Tensor:
+def without_ties(score: Tensor) -> Tensor:
     """Make equal scores differ in half precision, where they are common: the first in order become the largest."""
     if score.dtype not in HALF:
         return score

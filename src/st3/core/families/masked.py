@@ -120,7 +120,7 @@ class Masked(MaskFamily[MaskMethod]):
 
     @torch.no_grad()
     def after_step(self, call: Call, *, is_complete: bool) -> None:
-        """Let the method choose new masks, if they are due and all gradients that it needs are known."""
+        """Let the method choose new masks, if they are due."""
         if not is_complete or not call.counts:
             return
         self._unmasked = {}
@@ -129,8 +129,6 @@ class Masked(MaskFamily[MaskMethod]):
         if not self.plan.sparsity or not self.method.is_due(moment):
             return
         views = self._views(gradients)
-        if self.method.grows and any(view.gradient is None for view in views):
-            return
         pruned = self.method.prune_first(views, moment)
         if pruned is not None:
             self._change(pruned)
@@ -174,8 +172,8 @@ class Masked(MaskFamily[MaskMethod]):
 
     def _change(self, masks: Sequence[Tensor], only: Sequence[Layer] | None = None) -> None:
         for layer, mask in zip(self.layers, masks, strict=True):
-            if not self.may_be_sparse(layer) or (only is not None and layer not in only):
-                continue  # a layer stays dense until its first gradient: its mask could not be saved before
+            if only is not None and layer not in only:
+                continue
             held = self.mask(layer)
             if self.method.clears_momentum:
                 clear_momentum(self.store, layer, held & mask)

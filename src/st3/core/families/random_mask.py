@@ -267,8 +267,7 @@ class RandomMasks(RawFamily[RandomMask]):
                 self._lifted.discard(layer.name)
             else:
                 layer.weight.copy_(raw)
-            if self.may_be_sparse(layer):
-                layer.weight.masked_fill_(~self._best[layer.name], 0.0)
+            layer.weight.masked_fill_(~self._best[layer.name], 0.0)
             self.store.join(layer, "raw")
 
     def _find_best(self) -> dict[str, Tensor]:

@@ -46,7 +46,7 @@ class CutFamily(RawFamily[T]):
         found = dict(zip(self.names, self.find_cuts(), strict=True))
         # Layers of optimizers that step later still hold what their last cuts have left.
         for layer in layers:
-            self.cuts[layer.name] = found[layer.name] if self.may_be_sparse(layer) else None
+            self.cuts[layer.name] = found[layer.name]
             try:
                 is_lifted = layer.name in self._lifted
                 self._scales[layer.name] = self._write_layer(layer, layer.weight, is_lifted=is_lifted)

@@ -8,54 +8,47 @@ from torch.optim import Optimizer
 
 from ..errors import CheckpointError
 from ..layers.layer import Layer
-from .store import KEYS, PREFIX, STEP_KEY
+from .store import KEYS, PREFIX, STEP_KEY, Store, entries
 
 __all__ = ["check_learned", "check_loadable", "check_state"]
 
 
 def check_loadable(
-    optimizer: Optimizer,
-    state_dict: Mapping[str, Any],
-    layers: Sequence[Layer],
-    *,
-    begins_sparse: bool,
-    learns: str | None = None,
+    optimizer: Optimizer, state_dict: Mapping[str, Any], layers: Sequence[Layer], *, learns: str | None = None
 ) -> None:
     """Raise where a state about to be loaded cannot belong to these layers, or to a method that `learns` that."""
     groups: Sequence[Mapping[str, Any]] = state_dict["param_groups"]
-    steps = [int(group[STEP_KEY]) for group in groups if STEP_KEY in group]
-    if not steps:
+    if not any(STEP_KEY in group for group in groups):
         raise CheckpointError(
             "this optimizer state holds no raw weights: the checkpoint was saved without st3; load it before calling "
             "sparsify, or detach() first"
         )
-    saved_keys = [key for group in groups for key in group["params"]]
     here = [p for group in optimizer.param_groups for p in group["params"]]
-    saved = {id(p): state_dict["state"].get(key, {}) for p, key in zip(here, saved_keys, strict=False)}
+    found = (entry for _, entry in entries(groups, state_dict["state"]))
+    saved = {id(p): entry for p, entry in zip(here, found, strict=False)}
     _refuse_others(saved, layers)
     for layer in layers:
         entry = saved.get(id(layer.parameter), {})
         tensor = next((entry[key] for key in KEYS if key in entry), None)
         if tensor is None:
-            if (entry and max(steps) > 0) or begins_sparse:
-                raise CheckpointError(
-                    f"this optimizer state holds no raw weight for layer {layer.name!r}: the checkpoint was saved "
-                    f"without st3 or with other layers sparsified; use the same include and exclude"
-                )
-        else:
-            _check_shape(layer, tensor)
-            check_learned(layer, entry, learns)
+            raise CheckpointError(
+                f"this optimizer state holds no raw weight for layer {layer.name!r}: the checkpoint was saved "
+                f"without st3 or with other layers sparsified; use the same include and exclude"
+            )
+        _check_shape(layer, tensor)
+        check_learned(layer, entry, learns)
 
 
-def check_state(layers: Sequence[Layer], owners: Mapping[str, Optimizer]) -> bool:
+def check_state(store: Store) -> bool:
     """Whether the optimizers hold tensors of ours for these layers; raise if they belong to another model."""
     found = False
-    _refuse_others({id(p): state for o in owners.values() for p, state in o.state.items()}, layers)
-    for layer in layers:
-        state = owners[layer.name].state.get(layer.parameter, {})
+    every = (entry for o in store.optimizers for entry in entries(o.param_groups, o.state))
+    _refuse_others({id(p): entry for p, entry in every}, store.layers)
+    for layer in store.layers:
+        held = store.held(layer)
         for key in KEYS:
-            if key in state:
-                _check_shape(layer, state[key])
+            if key in held:
+                _check_shape(layer, held[key])
                 found = True
     return found
 

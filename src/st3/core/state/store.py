@@ -1,11 +1,14 @@
-"""Where raw weights, masks, scales and learned variables live: in the optimizer's state, beside the momentum.
+"""Where raw weights, masks, scales and learned variables live: in the optimizer, so that a checkpoint of model and
+optimizer is the whole state, in anybody's trainer.
 
-A checkpoint of model and optimizer is then the whole state, in anybody's trainer. Three rules:
+    optimizer.state[p]           beside the momentum, from the first step in which the optimizer has moved p
+    param_groups["st3_waiting"]  until then, by the position of p in its group: Adam takes a state that is not empty
+                                 for its own and refuses to load, copy or use one without its keys
 
-    join      a layer's tensors enter `optimizer.state[p]` only once the optimizer has keys of its own there: Adam
-              refuses to load or copy a state without them. Until then they wait here.
-    withdraw  during `optimizer.step` they wait here as well, so that the optimizer sees only its own keys.
-    load      a tensor that arrives by loading wins. No reference to `optimizer.state` or `param_groups` is kept,
+Both are saved, loaded, copied and pickled by torch. Two rules:
+
+    withdraw  during `optimizer.step` the tensors wait here, so that the optimizer sees only its own keys
+    load      what is loaded replaces what was there. No reference to `optimizer.state` or `param_groups` is kept,
               because loading replaces both.
 
 The store also notices weights that somebody else has written. torch counts how often a tensor was written; after each
@@ -14,7 +17,7 @@ and the tensor's has not, the weights were replaced, and the tensor would silent
 cannot be seen.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -25,9 +28,21 @@ from ..errors import CheckpointError
 from ..layers.layer import Layer
 from ..layers.shards import local
 
-__all__ = ["KEYS", "PREFIX", "STEP_KEY", "Store", "is_ours", "read_step", "write_step"]
+__all__ = [
+    "KEYS",
+    "OWN_GROUP_KEYS",
+    "PREFIX",
+    "STEP_KEY",
+    "Store",
+    "entries",
+    "is_ours",
+    "read_step",
+    "write_step",
+]
 
 STEP_KEY = "st3_step"
+WAITING = "st3_waiting"
+OWN_GROUP_KEYS = (STEP_KEY, WAITING)
 KEYS = ("raw", "mask", "active")  # every sparsified weight has one of them
 BESIDE = "scale"  # one factor for the whole weight, beside its raw weight
 PREFIX = "st3_"  # of learned variables and what their optimizer remembers
@@ -36,6 +51,16 @@ PREFIX = "st3_"  # of learned variables and what their optimizer remembers
 def is_ours(key: str) -> bool:
     """Whether a key of an optimizer's state was put there by us."""
     return key in KEYS or key == BESIDE or key.startswith(PREFIX)
+
+
+def entries(
+    groups: Iterable[Mapping[str, Any]], state: Mapping[Any, Mapping[str, Any]]
+) -> Iterator[tuple[Any, dict[str, Any]]]:
+    """Yield each parameter of an optimizer, or its number in a state dict, with all that is kept for it."""
+    for group in groups:
+        waiting = group.get(WAITING, {})
+        for position, parameter in enumerate(group["params"]):
+            yield parameter, {**state.get(parameter, {}), **waiting.get(str(position), {})}
 
 
 def read_step(optimizer: Optimizer) -> int | None:
@@ -62,13 +87,22 @@ class Store:
     def __init__(self, layers: Sequence[Layer], owners: Mapping[str, Optimizer]) -> None:
         self.layers = list(layers)
         self.optimizers = list({id(owner): owner for owner in owners.values()}.values())
-        self.had_gradient: set[str] = set()  # layers, in the step under way
+        self.moved: set[str] = (
+            set()
+        )  # layers for which the optimizer had a gradient in the last step, now complete
+        # The tensors of layers whose optimizer makes a step (or made one that an exception ended).
+        self.withdrawn: dict[str, dict[str, Tensor]] = {}
+        self._from_state: set[str] = set()  # those of them that lay in the optimizer's state
         self._owners = dict(owners)  # layer name -> optimizer
-        self._waiting: dict[str, dict[str, Tensor]] = {layer.name: {} for layer in self.layers}
+        # Numbers of the parameter's group and, as a string, of the parameter in it: what a state dict keeps.
+        self._places: dict[int, tuple[int, str]] = {
+            id(parameter): (number, str(position))
+            for owner in self.optimizers
+            for number, group in enumerate(owner.param_groups)
+            for position, parameter in enumerate(group["params"])
+        }
         # Versions of the parameter and of the tensor kept for it.
         self._noted: dict[str, tuple[int, Tensor, int]] = {}
-        # Layers whose tensors were in the optimizer's state before the step under way (or one that an exception ended).
-        self.withdrawn: set[str] = set()
 
     # ---------------------------------------------------------------- questions
 
@@ -94,15 +128,21 @@ class Store:
         found: dict[str, Any] = self._owners[layer.name].state.get(layer.parameter, {})
         return found
 
-    def has_joined(self, layer: Layer) -> bool:
-        """Whether the layer's tensors lie in the optimizer's state (or did before the step under way)."""
-        return layer.name in self.withdrawn or any(key in self.state(layer) for key in KEYS)
+    def held(self, layer: Layer) -> dict[str, Any]:
+        """Return where the layer's tensors are: withdrawn, in the optimizer's state (among its own keys), or waiting."""
+        if layer.name in self.withdrawn:
+            return self.withdrawn[layer.name]
+        state = self._owners[layer.name].state.get(layer.parameter)
+        if state and not state.keys().isdisjoint(KEYS):
+            return state
+        group, position = self._place(layer)
+        found: dict[str, Any] = group.get(WAITING, {}).get(position, {})
+        return found
 
-    def may_join(self, layer: Layer) -> bool:
-        """Whether the optimizer has, or is about to make, keys of its own for the layer."""
-        if layer.name in self.had_gradient or layer.name in self.withdrawn:
-            return True
-        return self.has_joined(layer) or any(not is_ours(key) for key in self.state(layer))
+    def is_waiting(self, layer: Layer) -> bool:
+        """Whether the optimizer has not moved the layer yet: it had no gradient."""
+        group, position = self._place(layer)
+        return position in group.get(WAITING, {})
 
     def own_tensors(self, layer: Layer) -> list[Tensor]:
         """Return the local parts of what the optimizer itself remembers of each of the layer's weights."""
@@ -113,25 +153,18 @@ class Store:
         ]
 
     def saved_keys(self) -> set[str]:
-        """Return which of `KEYS` the optimizers' states hold for these layers."""
-        return {key for layer in self.layers for key in KEYS if key in self.state(layer)}
+        """Return which of `KEYS` the optimizers hold for these layers."""
+        return {key for layer in self.layers for key in KEYS if key in self.held(layer)}
 
     # ---------------------------------------------------------------- tensors
 
     def find(self, layer: Layer, key: str) -> Tensor | None:
-        """Return a tensor of the layer, the loaded one if there are two; None if there is none."""
-        state = self._owners[layer.name].state.get(layer.parameter)
-        waiting = self._waiting[layer.name]
-        if state is not None and key in state:
-            waiting.pop(key, None)
-            tensor: Tensor = state[key]
-            return tensor
-        return waiting.get(key)
+        """Return a tensor of the layer; None if there is none."""
+        return self.held(layer).get(key)
 
     def get(self, layer: Layer, key: str) -> Tensor:
         """Return a tensor of the layer on the device of its parameter; a raw weight in its precision as well."""
-        waiting = self._waiting[layer.name]
-        tensor = waiting[key] if layer.name in self.withdrawn and key in waiting else self.find(layer, key)
+        tensor = self.held(layer).get(key)
         if tensor is None:
             raise CheckpointError(
                 f"the {key} of layer {layer.name!r} is gone from the optimizer state; load a checkpoint "
@@ -142,7 +175,8 @@ class Store:
         if tensor.device != parameter.device or tensor.dtype != wanted:
             tensor = tensor.to(device=parameter.device, dtype=wanted)
             self.put(layer, key, tensor)
-        return tensor
+        found: Tensor = tensor
+        return found
 
     def get_local(self, layer: Layer, key: str) -> Tensor:
         """Return the part of a tensor that this process holds."""
@@ -150,22 +184,21 @@ class Store:
         return local(tensor) if layer.is_distributed else tensor
 
     def put(self, layer: Layer, key: str, tensor: Tensor) -> None:
-        """Keep a tensor of the layer: beside its others, in the optimizer's state or waiting."""
-        if self.has_joined(layer) and layer.name not in self.withdrawn:
-            self._owners[layer.name].state[layer.parameter][key] = tensor
+        """Keep a tensor of the layer: beside its others, or waiting."""
+        held = self.held(layer)
+        if held:
+            held[key] = tensor
         else:
-            self._waiting[layer.name][key] = tensor
+            self._wait(layer, {key: tensor})
 
     def variables(self, layer: Layer) -> dict[str, Tensor]:
         """Return the learned variables of the layer and what their rule remembers, on the device of its weight."""
-        state = self.state(layer)
-        held = state if any(key.startswith(PREFIX) for key in state) else self._waiting[layer.name]
-        device = layer.parameter.device
-        return {
-            key.removeprefix(PREFIX): value.to(device)
-            for key, value in held.items()
-            if key.startswith(PREFIX)
-        }
+        held, device = self.held(layer), layer.parameter.device
+        found: dict[str, Tensor] = {}
+        for key, value in held.items():
+            if key.startswith(PREFIX):
+                held[key] = found[key.removeprefix(PREFIX)] = value.to(device)
+        return found
 
     def put_variables(self, layer: Layer, values: Mapping[str, Tensor]) -> None:
         """Replace the learned variables of the layer."""
@@ -173,46 +206,80 @@ class Store:
         for name, value in values.items():
             self.put(layer, PREFIX + name, value)
 
-    def drop(self, layer: Layer, *keys: str) -> None:
-        """Forget the layer's tensors under these keys."""
-        for key in keys:
-            self._waiting[layer.name].pop(key, None)
-            self.state(layer).pop(key, None)
-        self._forget_empty(layer)
+    def keys_of(self, layer: Layer) -> list[str]:
+        """Return the keys of everything that is kept for the layer."""
+        return [key for key in self.held(layer) if is_ours(key)]
 
-    def drop_all(self, layer: Layer) -> None:
-        """Forget every tensor of the layer."""
-        self.withdrawn.discard(layer.name)
-        self.drop(layer, *self.keys_of(layer))
+    def drop(self, layer: Layer, *keys: str) -> None:
+        """Forget the layer's tensors under these keys; where nothing is left, it is as it was before us."""
+        held = self.held(layer)
+        for key in keys:
+            held.pop(key, None)
+        if held:
+            return
+        self.withdrawn.pop(layer.name, None)
+        self._take_waiting(layer)
+        state = self._owners[layer.name].state
+        if layer.parameter in state and not state[layer.parameter]:
+            del state[layer.parameter]
 
     # ---------------------------------------------------------------- the step
 
     def withdraw(self, layer: Layer) -> None:
-        """Take the layer's tensors out of the optimizer's state, which is about to make a step."""
-        state = self._owners[layer.name].state.get(layer.parameter)
-        if not state:
-            return
-        waiting = self._waiting[layer.name]
-        for key in list(state):
-            if key in KEYS or key == BESIDE or key.startswith(PREFIX):
-                waiting[key] = state.pop(key)
-                self.withdrawn.add(layer.name)
-        if not state:
-            del self._owners[layer.name].state[layer.parameter]
+        """Take the layer's tensors out of the optimizer, which is about to make a step."""
+        owner = self._owners[layer.name]
+        held = self._take_waiting(layer)
+        if state := owner.state.get(layer.parameter):
+            ours = [key for key in state if is_ours(key)]
+            if ours:
+                self._from_state.add(layer.name)
+            held |= {key: state.pop(key) for key in ours}
+            if not state:
+                del owner.state[layer.parameter]
+        if held:
+            self.withdrawn[layer.name] = held
 
-    def join(self, layer: Layer, key: str, *, anyway: bool = False) -> None:
-        """Put the layer's tensors into the optimizer's state, if it has keys of its own there; note their versions.
+    def join(self, layer: Layer, key: str) -> None:
+        """Put the layer's tensors into the optimizer: its state, if it has keys of its own there; note their versions.
 
         `key` is that of the tensor kept for every layer: whoever writes the parameter must write it as well.
         """
-        waiting = self._waiting[layer.name]
-        self.note(layer, waiting[key] if key in waiting else self.get(layer, key))
-        if waiting and (
-            anyway or layer.name in self.had_gradient or layer.name in self.withdrawn or self.may_join(layer)
-        ):
-            self._owners[layer.name].state[layer.parameter].update(waiting)
-            waiting.clear()
-            self.withdrawn.discard(layer.name)
+        self.note(layer, self.get(layer, key))
+        held = self.withdrawn.get(layer.name)
+        if self._belongs_in_state(layer):
+            if held is None:
+                held = self._take_waiting(layer)
+            self._owners[layer.name].state[layer.parameter].update(held)
+        elif held is not None:
+            self._wait(layer, held)
+        self.withdrawn.pop(layer.name, None)
+        self._from_state.discard(layer.name)
+
+    def _belongs_in_state(self, layer: Layer) -> bool:
+        """Whether the optimizer has moved the layer: it has keys of its own for it, or needs none (plain SGD)."""
+        if layer.name in self._from_state or layer.name in self.moved:
+            return True
+        return any(key in KEYS or not is_ours(key) for key in self.state(layer))
+
+    def _place(self, layer: Layer) -> tuple[dict[str, Any], str]:
+        """Return the parameter's group, and its position in it."""
+        number, position = self._places[id(layer.parameter)]
+        return self._owners[layer.name].param_groups[number], position
+
+    def _wait(self, layer: Layer, tensors: dict[str, Tensor]) -> None:
+        group, position = self._place(layer)
+        group[WAITING] = {**group.get(WAITING, {}), position: tensors}
+
+    def _take_waiting(self, layer: Layer) -> dict[str, Tensor]:
+        """Return the layer's waiting tensors, which wait no longer. A state dict may hold the old ones: it stays whole."""
+        group, position = self._place(layer)
+        if position not in group.get(WAITING, {}):
+            return {}
+        others = {key: tensors for key, tensors in group[WAITING].items() if key != position}
+        found = dict(group.pop(WAITING)[position])
+        if others:
+            group[WAITING] = others
+        return found
 
     def note(self, layer: Layer, tensor: Tensor) -> None:
         """Note that the parameter and the tensor kept for it are as we left them."""
@@ -228,24 +295,14 @@ class Store:
         noted = self._noted.get(layer.name)
         if noted is None or _version(layer, layer.parameter) == noted[0]:
             return False
-        tensor = self.find(layer, key)
+        tensor = self.held(layer).get(key)
         return tensor is not None and tensor is noted[1] and _version(layer, tensor) == noted[2]
 
     def follow_loading(self) -> None:
-        """Note that a state was loaded: what was withdrawn before, or waits for it under the same keys, is outdated."""
+        """Note that a state was loaded: what was withdrawn before is outdated."""
         self.withdrawn.clear()
-        for layer in self.layers:
-            for key in self.state(layer):
-                self._waiting[layer.name].pop(key, None)
-
-    def keys_of(self, layer: Layer) -> list[str]:
-        """Return the keys of everything that is kept for the layer."""
-        return [key for key in (*self.state(layer), *self._waiting[layer.name]) if is_ours(key)]
-
-    def _forget_empty(self, layer: Layer) -> None:
-        owner = self._owners[layer.name]
-        if layer.parameter in owner.state and not owner.state[layer.parameter]:
-            del owner.state[layer.parameter]  # as it was before us
+        self._from_state.clear()
+        self.moved.clear()
 
 
 def _version(layer: Layer, tensor: Tensor) -> int:

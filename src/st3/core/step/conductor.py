@@ -64,7 +64,7 @@ class Conductor:
         """Make the model sparse and hang the hooks; `anew` forgets masks that an earlier run has fixed."""
         if anew and not self.family.is_fixed:
             for layer in self.layers:
-                if FixedMasks.key in self.store.state(layer):
+                if self.store.find(layer, FixedMasks.key) is not None:
                     self.store.drop(layer, FixedMasks.key)
                     write_step(self.store.owner(layer), None)
         self._follow_saved_kind()
@@ -106,12 +106,9 @@ class Conductor:
         masks = self.family.masks()
         self.family = self._family_of(FixedMask())
         for layer in self.layers:
-            has_joined = self.store.has_joined(layer)
-            self.store.drop_all(layer)
             clear_momentum(self.store, layer, local(masks[layer.name]))  # it must not push zeroed weights
             self.store.put(layer, self.family.key, masks[layer.name])
-            if has_joined:
-                self.store.join(layer, self.family.key, anyway=True)
+            self.store.drop(layer, *(key for key in self.store.keys_of(layer) if key != self.family.key))
         self.family.write(self.layers)
         self._hang()
 
@@ -126,7 +123,7 @@ class Conductor:
     def forget(self) -> None:
         """Take everything of ours out of the optimizers' state."""
         for layer in self.layers:
-            self.store.drop_all(layer)
+            self.store.drop(layer, *self.store.keys_of(layer))
         for optimizer in self.store.optimizers:
             write_step(optimizer, None)
 
@@ -159,8 +156,8 @@ class Conductor:
         self.family.settle()
         args, kwargs = run_closure_once(args, kwargs, optimizer)
         call = self._call = read_call(optimizer, self.store.layers_of(optimizer))
-        self.store.had_gradient = {x.name for x in call.layers if x.parameter.grad is not None}
-        if not self.store.had_gradient and self.on_no_gradient is not None:
+        self.store.moved = set()
+        if self.on_no_gradient is not None and all(x.parameter.grad is None for x in call.layers):
             self.on_no_gradient()
         self.family.refuse_replaced(call.layers)
         if self.gradients.is_mapping:
@@ -178,6 +175,7 @@ class Conductor:
         assert call is not None
         if call.counts:
             write_step(optimizer, call.number)
+        self.store.moved = {x.name for x in call.layers if x.parameter.grad is not None}
         if self.gradients.shown:
             self.gradients.give_back()
         if self.gradients.is_mapping:
@@ -207,13 +205,8 @@ class Conductor:
         self.family.write(self.layers)
 
     def _before_load(self, optimizer: Optimizer, state_dict: dict[str, Any]) -> None:
-        check_loadable(
-            optimizer,
-            state_dict,
-            self.store.layers_of(optimizer),
-            begins_sparse=self.family.begins_sparse,
-            learns=self.chosen_method.learns,
-        )
+        layers = self.store.layers_of(optimizer)
+        check_loadable(optimizer, state_dict, layers, learns=self.chosen_method.learns)
 
     def _after_load(self, optimizer: Optimizer) -> None:
         self.refusal = None
