@@ -222,6 +222,38 @@ def test_it_hits_any_target_exactly(method, sparsity):
 
 
 @every_aimed_method
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+def test_with_a_floor_it_reaches_the_target_and_every_layer_keeps_its_weights(method, dtype):
+    """Half precision knows few magnitudes: many weights are tied wherever a layer is cut."""
+    if not METHODS[method]().takes_floors or (METHODS[method]().learns and dtype == torch.bfloat16):
+        pytest.skip("refused: it takes no floors, or learns in steps too small for half precision")
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(98, 48), nn.ReLU(), nn.Linear(48, 32), nn.ReLU(), nn.Linear(32, 4)).to(
+        dtype
+    )
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.05, momentum=0.9)
+    sparsifier = sparsify(model, optimizer, method, min_weights=100)
+    for _ in range(STEPS):
+        nn.functional.cross_entropy(model(PICTURES.flatten(1).to(dtype)), KINDS).backward()
+        optimizer.step()
+        optimizer.zero_grad()
+    weights = [layer.parameter for layer in sparsifier.layers]
+    masks = [optimizer.state[weight].get("active", weight != 0) for weight in weights]
+    assert sum(int((~mask).sum()) for mask in masks) == asked(sparsifier)
+    assert min(int(mask.sum()) for mask in masks) >= 100
+    sparsifier.finalize()
+
+
+@every_aimed_method
+def test_finalize_names_the_layer_that_was_replaced_in_the_model(method):
+    model, sparsifier = run(method)
+    model.conv2 = nn.Conv2d(8, 8, 3, bias=False)
+    with pytest.raises(RuntimeError, match=r"the model no longer holds 'conv2\.weight' as sparsified"):
+        sparsifier.finalize()
+    assert sparsifier.is_attached
+
+
+@every_aimed_method
 def test_it_has_as_many_zeros_as_the_ramp_asks_for_after_every_step(method):
     model, optimizer = build()
     is_free = not METHODS[method]().only_ramps

@@ -1,4 +1,4 @@
-"""What every method must do before a layer's first gradient: an unused head, an expert that comes into use late, step 0."""
+"""What every method must do before a layer's first gradient: an unused head, an expert used late, before step 1."""
 
 import copy
 import itertools
@@ -193,7 +193,7 @@ def test_the_optimizer_never_finds_a_state_of_ours_without_its_own(method, kind)
     for number in range(STEPS):
         train(model, optimizer, number, number + 1)
         saved = optimizer.state_dict()
-        other, its_optimizer = build(kind)
+        _, its_optimizer = build(kind)
         its_optimizer.load_state_dict(saved)
         assert model.spare.weight not in optimizer.state
         assert (model.late.weight in optimizer.state) == (number >= LATE)

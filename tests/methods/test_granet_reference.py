@@ -169,3 +169,22 @@ def test_granet_can_begin_by_erk_and_prune_by_one_threshold():
 def test_an_initial_allocation_that_means_nothing_is_refused(settings, message):
     with pytest.raises((ValueError, LookupError), match=message):
         st3.methods.GraNet(**settings)
+
+
+def test_tied_weights_of_half_precision_are_pruned_one_by_one():
+    """Three magnitudes for all weights: whatever is tied with the last one to go must stay."""
+    generator = torch.Generator().manual_seed(0)
+    model = nn.Sequential(nn.Linear(16, 16, bias=False), nn.Linear(16, 8, bias=False)).to(torch.bfloat16)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.copy_(0.01 * torch.randint(1, 4, parameter.shape, generator=generator))
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.0)
+    sparsifier = st3.sparsify(model, optimizer, sparsity=0.8, total_steps=8, method="granet", min_weights=20)
+    for step in range(8):
+        model(torch.randn(4, 16, generator=generator).to(torch.bfloat16)).square().sum().backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        masks = [optimizer.state[parameter]["active"] for parameter in model.parameters()]
+        asked = sparsifier.asked(step + 1)
+        assert sum(int((~mask).sum()) for mask in masks) == (int(383 * asked) + 1 if asked else 0)
+        assert min(int(mask.sum()) for mask in masks) >= 20

@@ -279,9 +279,9 @@ class Sparsifier:
         lost = [layer.name for layer in self.layers if id(layer.parameter) not in held]
         if lost:
             raise RuntimeError(
-                f"the model no longer holds {name_some(lost)} as sparsified ({len(lost)} of {len(self.layers)} layers): "
-                f"other weights are in their place, which no sparsifier has seen; call fully_shard (or replace layers) "
-                f"first, then build the optimizer, then call sparsify"
+                f"the model no longer holds {name_some(lost)} as sparsified ({len(lost)} of {len(self.layers)} "
+                f"layers): other weights are in their place, which nobody keeps sparse; call fully_shard (or replace "
+                f"layers) first, then build the optimizer, then call sparsify"
             )
 
     def _look(self, step: int) -> None:

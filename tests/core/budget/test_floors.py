@@ -87,3 +87,16 @@ def test_tied_weights_do_not_upset_the_floor():
     pool = pool_of(torch.full((1, 7), 0.1), torch.arange(1.0, 11.0).reshape(1, 10))
     cuts = cuts_with_floor(Global(), pool, Quota(5), 1)
     assert sum(zeros(pool, cuts)) >= 5
+
+
+def test_scores_that_differ_only_in_double_precision_do_not_upset_the_floor():
+    """Those of ProbMask: all probabilities are 1, and magnitudes decide in the ninth digit."""
+    scores = torch.arange(16, dtype=torch.float64)
+    scores[14] = scores[13]  # a tie where the first layer is cut to keep its floor
+    pool = pool_of((1 + 1e-9 * scores)[None], torch.tensor([[2.0, 3.0, 4.0, 5.0]], dtype=torch.float64))
+    assert zeros(pool, cuts_with_floor(Global(), pool, Quota(15), 2)) == [13, 2]
+
+
+def test_where_ties_keep_too_much_the_others_lose_what_they_can():
+    pool = pool_of(torch.full((1, 9), 0.1), torch.arange(1.0, 5.0).reshape(1, 4))
+    assert zeros(pool, cuts_with_floor(Global(), pool, Quota(8), 2)) == [0, 2]

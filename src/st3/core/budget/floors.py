@@ -41,6 +41,8 @@ def cuts_with_floor(allocation: Allocation, pool: Pool, quota: Quota, floor: int
             lost = pool.layers[i].numel - _active(pool.tensors[i], cuts[i], pool.layers[i])
             left = Quota(max(0, left.zeros - lost), left.fraction)
         free = [i for i in free if i not in short]
+        # Where ties let a layer keep more than its floor, the others may have too few weights to make up for it.
+        left = Quota(min(left.zeros, sum(pool.layers[i].numel for i in free)), left.fraction)
     return cuts
 
 

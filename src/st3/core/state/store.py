@@ -129,15 +129,16 @@ class Store:
         return found
 
     def held(self, layer: Layer) -> dict[str, Any]:
-        """Return where the layer's tensors are: withdrawn, in the optimizer's state (among its own keys), or waiting."""
+        """Return where the layer's tensors are: withdrawn, among the optimizer's own keys in its state, or waiting."""
         if layer.name in self.withdrawn:
             return self.withdrawn[layer.name]
         state = self._owners[layer.name].state.get(layer.parameter)
         if state and not state.keys().isdisjoint(KEYS):
-            return state
+            found: dict[str, Any] = state
+            return found
         group, position = self._place(layer)
-        found: dict[str, Any] = group.get(WAITING, {}).get(position, {})
-        return found
+        waiting: dict[str, Any] = group.get(WAITING, {}).get(position, {})
+        return waiting
 
     def is_waiting(self, layer: Layer) -> bool:
         """Whether the optimizer has not moved the layer yet: it had no gradient."""
@@ -271,7 +272,7 @@ class Store:
         group[WAITING] = {**group.get(WAITING, {}), position: tensors}
 
     def _take_waiting(self, layer: Layer) -> dict[str, Tensor]:
-        """Return the layer's waiting tensors, which wait no longer. A state dict may hold the old ones: it stays whole."""
+        """Return the layer's waiting tensors, which wait no longer; a state dict that holds them stays whole."""
         group, position = self._place(layer)
         if position not in group.get(WAITING, {}):
             return {}
