@@ -1,4 +1,6 @@
-"""Compile a model, call it, fork, call it in child and parent: python call_after_fork.py MODEL BATCH THREADS.
+"""Compile a model, call it, fork, call it in child and parent: python call_after_fork.py MODEL BATCH THREADS [busy].
+
+With `busy` another thread calls the model all the time, so that it holds the model's lock when the process forks.
 
 A separate program, run by test_forks.py with OMP_NUM_THREADS=1, since torch's own threads do not survive a fork.
 """
@@ -6,6 +8,7 @@ A separate program, run by test_forks.py with OMP_NUM_THREADS=1, since torch's o
 import os
 import signal
 import sys
+from threading import Event, Thread
 
 import torch
 from torch import nn
@@ -21,7 +24,7 @@ MODELS = {
 }
 
 
-def main(name: str, batch: int, threads: int) -> None:
+def main(name: str, batch: int, threads: int, is_busy: bool) -> None:
     torch.manual_seed(0)
     model, shape = MODELS[name]
     with torch.no_grad():
@@ -30,6 +33,17 @@ def main(name: str, batch: int, threads: int) -> None:
     x = torch.randn(batch, *shape)
     fast = st3.engine.compile(model.eval(), x, threads=threads, tune=False)
     want = fast(x)
+    done, called = Event(), Event()
+
+    def call() -> None:
+        while not done.is_set():
+            fast(x)
+            called.set()
+
+    other = Thread(target=call)
+    if is_busy:
+        other.start()
+        called.wait()
     child = os.fork()
     if child == 0:
         right = False
@@ -38,10 +52,14 @@ def main(name: str, batch: int, threads: int) -> None:
             right = torch.equal(fast(x), want)
         finally:
             os._exit(0 if right else 1)
-    assert os.waitpid(child, 0)[1] == 0, "the child's output is wrong or it hung"
+    status = os.waitpid(child, 0)[1]
+    done.set()
+    if is_busy:
+        other.join()
+    assert status == 0, "the child's output is wrong or it hung"
     assert torch.equal(fast(x), want), "the parent's output is wrong after the fork"
     print("the same output in both processes")
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], int(sys.argv[2]), int(sys.argv[3]))
+    main(sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), "busy" in sys.argv[4:])

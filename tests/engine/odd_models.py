@@ -190,6 +190,7 @@ class Masked(nn.Module):
         x = self.conv(x)
         mask = x.double().abs() > 0.3
         y = self.fc(x.transpose(2, 3).masked_fill(mask, 0.5))
+        y = y * torch.ops.aten._to_copy(y.argmax(-1, keepdim=True), dtype=torch.float32)
         return y.permute(0, 2, 3, 1), y.argmax(1), mask
 
 

@@ -265,3 +265,15 @@ def test_a_compiled_model_cannot_be_copied():
         TypeError, match="cannot be copied or pickled: copy the model and compile it where it is used"
     ):
         copy.deepcopy(fast)
+
+
+def test_a_value_whose_shape_depends_on_numbers_is_named():
+    class Positive(nn.Module):
+        def forward(self, x: Tensor) -> Tensor:
+            rows = torch.nonzero(x[:, 0] > 0)[:, 0]
+            return x[rows] * 2
+
+    with pytest.raises(ValueError) as caught:
+        st3.engine.compile(Positive().eval(), torch.randn(6, 4), tune=False)
+    assert "depends on the numbers that the model computes" in str(caught.value)
+    assert "programs of fixed shapes" in str(caught.value)

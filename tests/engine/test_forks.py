@@ -16,8 +16,16 @@ pytestmark = [
 
 
 @pytest.mark.parametrize(
-    "case", ["classifier 1 1", "classifier 1 2", "pictures 1 2", "pictures 8 2"]
-)  # on the fast path, with threads, with a batch in parts
+    "case",
+    [
+        "classifier 1 1",
+        "classifier 1 2",
+        "pictures 1 2",
+        "pictures 8 2",
+        "pictures 1 2 busy",
+        "pictures 8 2 busy",
+    ],
+)  # on the fast path, with threads, with a batch in parts, while another thread is in a call
 def test_a_forked_process_can_call_the_model(case):
     script = str(Path(__file__).with_name("call_after_fork.py"))
     environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONWARNINGS": "ignore::DeprecationWarning"}

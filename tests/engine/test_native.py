@@ -24,12 +24,13 @@ def test_a_missing_library_is_named(tmp_path, monkeypatch):
     )
 
 
-def assert_wrong_version(library, monkeypatch):
+def assert_not_used(library, monkeypatch):
     monkeypatch.setenv("ST3_KERNELS", str(library))
     with pytest.raises(native.NativeError) as fault:
         native.kernels()
     assert str(fault.value) == (
-        f"the compiled kernels in {library} belong to another version of st3; run `python -m st3.engine.build`"
+        f"the compiled kernels in {library} are damaged or of another version of st3; "
+        "run `python -m st3.engine.build`"
     )
 
 
@@ -40,7 +41,19 @@ def test_a_library_built_from_other_sources_is_not_used(tmp_path, monkeypatch):
     with (sources / "rows.h").open("a", encoding="utf-8") as stream:
         stream.write("// the structures have the same sizes but may have another meaning\n")
     monkeypatch.setattr(building, "SOURCES", sources)
-    assert_wrong_version(library, monkeypatch)
+    assert_not_used(library, monkeypatch)
+
+
+@pytest.mark.skipif(not native.is_built(), reason="the kernels are not built")
+@pytest.mark.parametrize("kept", [0.0, 0.001, 0.5, 0.99, 1.0])
+def test_a_damaged_library_is_not_loaded(tmp_path, monkeypatch, kept):
+    library, whole = tmp_path / "_kernels.so", native.library_path().read_bytes()
+    cut = int(kept * (len(whole) - 1))
+    library.write_bytes(whole[:cut])  # loading it would end the process
+    assert_not_used(library, monkeypatch)
+    native.load.cache_clear()
+    library.write_bytes(whole[:cut] + bytes([whole[cut] ^ 1]) + whole[cut + 1 :])
+    assert_not_used(library, monkeypatch)
 
 
 @pytest.mark.skipif(not native.is_built(), reason="the kernels are not built")
@@ -52,11 +65,11 @@ def test_no_kernel_computes_more_outputs_at_a_time_than_the_bias_is_padded_for()
 
 
 @pytest.mark.skipif(not shutil.which("cc"), reason="needs a C compiler")
-def test_a_library_without_a_fingerprint_is_not_used(tmp_path, monkeypatch):
+def test_a_library_without_a_seal_is_not_used(tmp_path, monkeypatch):
     source, library = tmp_path / "old.c", tmp_path / "old.so"
     source.write_text("int st3_size(int which) { return which; }\n", encoding="utf-8")
     subprocess.run([*compiler(), "-shared", "-fPIC", "-o", str(library), str(source)], check=True)
-    assert_wrong_version(library, monkeypatch)
+    assert_not_used(library, monkeypatch)
 
 
 def test_without_a_library_everything_runs_in_torch(tmp_path, monkeypatch):

@@ -1,5 +1,6 @@
 """Memory that is shared: residuals in place, pending convolutions, calls from several threads."""
 
+from concurrent.futures import ThreadPoolExecutor
 from threading import Thread
 
 import pytest
@@ -81,6 +82,15 @@ def test_equal_arguments_of_different_types_are_distinguished():
     fast = st3.engine.compile(Doubles().eval(), (x, 1))
     assert torch.equal(fast(x, 1), x * 3)
     assert torch.equal(fast(x, True), x * 2)
+
+
+def test_models_are_compiled_in_several_threads_at_once():
+    models = [nn.Sequential(nn.Linear(6, 5), nn.ReLU(), nn.Linear(5, 4)).eval() for _ in range(6)]
+    x = torch.randn(1, 6)
+    with ThreadPoolExecutor(len(models)) as threads:
+        made = list(threads.map(lambda model: st3.engine.compile(model, x, tune=False), models))
+    for model, fast in zip(models, made, strict=True):
+        torch.testing.assert_close(fast(x), model(x))
 
 
 def test_calls_from_several_threads_with_many_shapes_do_not_interfere():

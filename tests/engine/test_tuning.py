@@ -1,6 +1,7 @@
 """Measurements are cached, and nothing breaks if they cannot be."""
 
 import json
+from pathlib import Path
 
 import pytest
 
@@ -45,7 +46,8 @@ def test_a_cached_alternative_that_no_longer_exists_is_measured_again(tmp_path):
 
 
 @pytest.mark.parametrize(
-    "content", ["", "{", "[]", '{"version": 0, "fastest": {"a": "b"}}', f'{{"version": {VERSION}}}']
+    "content",
+    ["", "{", "[]", "[" * 100_000, '{"version": 0, "fastest": {"a": "b"}}', f'{{"version": {VERSION}}}'],
 )
 def test_a_damaged_or_old_file_is_ignored(tmp_path, content):
     file = tmp_path / "tuning.json"
@@ -76,3 +78,13 @@ def test_the_environment_names_the_file_or_turns_it_off(tmp_path, monkeypatch):
     assert cache_file() is None
     monkeypatch.setenv("ST3_TUNING", str(tmp_path / "mine.json"))
     assert cache_file() == tmp_path / "mine.json"
+
+
+def test_without_a_home_nothing_is_cached(monkeypatch):
+    def no_home():
+        raise RuntimeError("Could not determine home directory.")
+
+    monkeypatch.setattr(Path, "home", no_home)
+    for name in ("ST3_TUNING", "XDG_CACHE_HOME"):
+        monkeypatch.delenv(name, raising=False)
+    assert cache_file() is None

@@ -1,5 +1,6 @@
 """A call of an aten operator in the graph, as the translators see it."""
 
+import operator
 from collections.abc import Callable
 from typing import Any
 
@@ -31,7 +32,7 @@ class AtenCall:
         self.shape: Shape = tuple(node.meta["val"].shape)
         self.item: Any = None
         first = call.args[0] if call.args else None
-        if isinstance(first, TorchCall) and not first.is_value:  # this call picks an item of a tuple
+        if call.function is operator.getitem and isinstance(first, TorchCall):  # an item of a tuple
             self.item, call = call.args[1], first
         _check_dtypes(node)
         self.given = {name: substitute(argument, as_value) for name, argument in _by_name(call).items()}

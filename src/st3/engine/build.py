@@ -15,6 +15,7 @@ from pathlib import Path
 
 SOURCES = Path(__file__).parent / "c"
 LIBRARY = "_kernels.so"
+SEAL = 32  # bytes at the end of the library's file that the loader does not read
 FLAGS = ("-std=gnu11", "-O2", "-fPIC", "-ffp-contract=fast", "-fvisibility=hidden", "-Wall", "-Wextra")
 
 AVX512 = (
@@ -43,7 +44,7 @@ def build(target: Path, extra: tuple[str, ...] = ()) -> Path:
     with tempfile.TemporaryDirectory() as folder:
         jobs: list[tuple[str, str, tuple[str, ...]]] = [
             ("pool.c", "pool.o", ()),
-            ("dispatch.c", "dispatch.o", (f'-DSOURCES="{fingerprint()}"',)),
+            ("dispatch.c", "dispatch.o", ()),
         ]
         for name, flags in instruction_sets().items():
             jobs.append(("kernels.c", f"{name}.o", (f"-DISA={name}", *flags)))
@@ -58,17 +59,28 @@ def build(target: Path, extra: tuple[str, ...] = ()) -> Path:
         call([*command, "-shared", *extra, "-o", str(linked), *objects, "-lpthread", "-lm"])
         library.parent.mkdir(parents=True, exist_ok=True)
         temporary = library.with_name(f".{library.name}.{os.getpid()}")
-        shutil.copy(linked, temporary)
+        content = linked.read_bytes()
+        temporary.write_bytes(content + seal(content))
+        shutil.copymode(linked, temporary)
         os.replace(temporary, library)  # another process may have the old one open
     return library
 
 
-def fingerprint() -> str:
-    """Return a hash of the C sources; the library stores the one it was built from."""
-    texts = hashlib.sha256()
+def seal(content: bytes) -> bytes:
+    """Return a hash of the C sources and of the library linked from them; it is the end of the library's file.
+
+    Sizes of structures alone would not detect a field whose meaning has changed; half a library would end the process.
+    """
+    whole = hashlib.sha256()
     for source in sorted(SOURCES.glob("*.[ch]")):
-        texts.update(f"{source.name}\n".encode() + source.read_bytes())
-    return texts.hexdigest()[:16]
+        whole.update(f"{source.name}\n".encode() + source.read_bytes())
+    whole.update(content)
+    return whole.digest()
+
+
+def is_sealed(file: bytes) -> bool:
+    """Return whether a library's file is complete, unchanged and built from these sources."""
+    return file[-SEAL:] == seal(file[:-SEAL])
 
 
 def instruction_sets() -> dict[str, tuple[str, ...]]:

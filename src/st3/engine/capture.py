@@ -36,7 +36,7 @@ class CapturedGraph:
 
 def capture(model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> CapturedGraph:
     """Capture the model, which must be in eval mode, for inputs of these shapes."""
-    with warnings.catch_warnings(), torch.no_grad():
+    with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # torch's about itself
         exported = _export(model, args, kwargs)
         if not _is_functional(exported):

@@ -2,7 +2,6 @@
 
 import copy
 from collections import OrderedDict
-from threading import Lock
 from typing import Any, NoReturn
 
 import torch
@@ -13,16 +12,19 @@ from ..core.layers.find import unwrap
 from .capture import capture
 from .checks import check_input, check_model, example_arguments, shape_text
 from .executor import make_executor
+from .locks import Lock
 from .optimise import optimise
 from .program import Program
 from .reporting import report_text
 from .specialisation import Specialisation
+from .torch_state import plain_torch
 from .translation import Translation, translate
 
 __all__ = ["Compiled", "compile"]
 
 MOST_THREADS = 1024  # more is surely a mistake: each thread has a scratch buffer
 SHAPES = 8  # programs kept; the least recently used is dropped
+TRACING = Lock()  # torch's tracer patches modules for all threads, so one model is traced at a time
 
 
 def compile(
@@ -55,7 +57,10 @@ class Compiled:
         self, model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], threads: int, tune: bool
     ) -> None:
         self._name = type(model).__name__
-        self._model = _copy_model(model)
+        with plain_torch():
+            self._model = copy.deepcopy(model).requires_grad_(
+                False
+            )  # shapes compiled later have the weights of now
         self._threads, self._tune = threads, tune
         self._example, self._spec = tree_flatten((args, kwargs))
         self._is_plain = self._spec == tree_flatten((tuple(self._example), {}))[1]
@@ -90,7 +95,7 @@ class Compiled:
     def report(self) -> str:
         """Return a table of the steps for the last shape used: kernels, times, zeros, what runs in torch."""
         specialisation = self._last
-        with specialisation.lock:  # timing uses the same memory as calls
+        with plain_torch(), specialisation.lock:  # timing uses the same memory as calls
             return report_text(self._name, specialisation.shapes, specialisation.executor, self._threads)
 
     @property
@@ -105,9 +110,10 @@ class Compiled:
             self._specialisations.move_to_end(key)
             return self._specialisations[key]
         args, kwargs = tree_unflatten(leaves, spec)
-        translation = _translate(self._model, args, kwargs)
-        executor = make_executor(optimise(translation.program), self._threads, self._tune)
-        self._specialisations[key] = made = Specialisation(translation, executor, leaves)
+        with plain_torch():
+            translation = _translate(self._model, args, kwargs)
+            executor = make_executor(optimise(translation.program), self._threads, self._tune)
+            self._specialisations[key] = made = Specialisation(translation, executor, leaves)
         if len(self._specialisations) > SHAPES:
             self._specialisations.popitem(last=False)
         return made
@@ -122,26 +128,20 @@ class Compiled:
         return f"Compiled({self._name}, {self._last.shapes}, threads={self._threads})"
 
 
-def _copy_model(model: nn.Module) -> nn.Module:
-    """Return a copy without gradients, so that shapes compiled later have the weights of now."""
-    with torch.no_grad():
-        own = copy.deepcopy(model)
-    return own.requires_grad_(False)
-
-
 def _translate(model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Translation:
-    try:
-        return translate(capture(model, args, kwargs))
-    except ValueError:
-        _check_runs(model, args, kwargs)
-        raise
+    with TRACING:
+        try:
+            captured = capture(model, args, kwargs)
+        except ValueError:
+            _check_runs(model, args, kwargs)
+            raise
+    return translate(captured)
 
 
 def _check_runs(model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
     """Raise the model's own error if it fails on such an input."""
     try:
-        with torch.no_grad():
-            model(*args, **kwargs)
+        model(*args, **kwargs)
     except Exception as error:
         shapes = ", ".join(
             shape_text(leaf) for leaf in tree_flatten((args, kwargs))[0] if isinstance(leaf, Tensor)

@@ -10,12 +10,12 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from .build import LIBRARY, fingerprint
+from .build import LIBRARY, is_sealed
 from .plan import ALL, KernelTable
 
 ENV_VAR = "ST3_KERNELS"  # path of the library, in place of the one in the package
-WRONG_VERSION = (
-    "the compiled kernels in {} belong to another version of st3; run `python -m st3.engine.build`"
+UNUSABLE = (
+    "the compiled kernels in {} are damaged or of another version of st3; run `python -m st3.engine.build`"
 )
 
 
@@ -117,7 +117,7 @@ class Pool:
         return nanoseconds / 1e6
 
     def __del__(self) -> None:
-        if getattr(self, "handle", None) and self.process == os.getpid():
+        if getattr(self, "handle", None):  # no names of modules here: they are gone when Python ends
             self.kernels.library.st3_pool_free(self.handle)
             self.handle = None
 
@@ -133,18 +133,15 @@ def is_built() -> bool:
 
 @cache
 def load(path: Path) -> ctypes.CDLL:
-    """Load the library and check that it was built from the C sources of this package."""
+    """Load the library after a check that it is complete and was built from the C sources of this package."""
     if not path.is_file():
         raise NativeError(
             f"the compiled kernels are missing: no file {path}; install a C compiler and run "
             "`python -m st3.engine.build`"
         )
+    if not is_sealed(path.read_bytes()):
+        raise NativeError(UNUSABLE.format(path))
     library = ctypes.CDLL(str(path))
-    if not hasattr(library, "st3_sources"):
-        raise NativeError(WRONG_VERSION.format(path))
-    library.st3_sources.restype, library.st3_sources.argtypes = c_char_p, []
-    if library.st3_sources().decode() != fingerprint():
-        raise NativeError(WRONG_VERSION.format(path))
     library.st3_kernels.restype, library.st3_kernels.argtypes = POINTER(KernelTable), [c_char_p]
     library.st3_size.restype, library.st3_size.argtypes = c_int64, [c_int32]
     library.st3_pool_new.restype, library.st3_pool_new.argtypes = c_void_p, [c_int32, c_int64]
@@ -159,7 +156,7 @@ def load(path: Path) -> ctypes.CDLL:
     )
     sizes = [library.st3_size(number) for number in range(len(ALL))]
     if sizes != [ctypes.sizeof(each) for each in ALL]:
-        raise NativeError(WRONG_VERSION.format(path))
+        raise NativeError(UNUSABLE.format(path))
     return library
 
 

@@ -1,6 +1,5 @@
 """A compiled model for one input shape: runs its program and assembles the model's outputs."""
 
-from threading import Lock
 from typing import Any
 
 import torch
@@ -11,7 +10,9 @@ from .checks import shape_text
 from .executor import Executor
 from .fast_path import FastPath, make_fast_path
 from .float_bits import to_float_bits
+from .locks import Lock
 from .torch_call import Read, TorchCall
+from .torch_state import plain_torch
 from .translation import Translation
 
 __all__ = ["Specialisation"]
@@ -46,8 +47,8 @@ class Specialisation:
         return outputs[0] if self.is_single else tree_unflatten(outputs, self.out_spec)
 
     def __call__(self, leaves: list[Any]) -> Any:
-        tensors = [to_float_bits(_materialise(leaf)) for leaf in leaves if isinstance(leaf, Tensor)]
-        with torch.no_grad(), self.lock:
+        with plain_torch(), self.lock:
+            tensors = [to_float_bits(_materialise(leaf)) for leaf in leaves if isinstance(leaf, Tensor)]
             values = dict(zip(self.executor.program.outputs, self.executor.run(*tensors), strict=True))
             outputs = [_output(leaf, values) for leaf in self.leaves]
         taken = {leaf.untyped_storage().data_ptr() for leaf in leaves if isinstance(leaf, Tensor)}

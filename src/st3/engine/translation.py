@@ -156,7 +156,13 @@ def _operator(call: TorchCall) -> Any:
 
 
 def _shape(node: fx.Node) -> Shape:
-    return tuple(int(size) for size in node.meta["val"].shape)
+    sizes = tuple(node.meta["val"].shape)
+    if not all(isinstance(size, int) for size in sizes):  # a symbol of the tracer
+        raise ValueError(
+            f"the shape of {node.name!r} depends on the numbers that the model computes; the engine compiles programs "
+            "of fixed shapes: compile the part of the model before it"
+        )
+    return sizes
 
 
 def _is_value(node: fx.Node) -> bool:

@@ -72,18 +72,21 @@ def read_cache(file: Path) -> dict[str, str]:
         if content["version"] != VERSION:
             return {}
         return {str(key): str(label) for key, label in content["fastest"].items()}
-    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+    except (OSError, ValueError, KeyError, TypeError, AttributeError, RecursionError):
         return {}
 
 
 def cache_file() -> Path | None:
-    """Return the path of the cache file; None if caching is off."""
+    """Return the path of the cache file; None if caching is off or the user has no home."""
     asked = os.environ.get("ST3_TUNING", "")
     if asked == "off":
         return None
     if asked:
         return Path(asked)
-    folder = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    try:
+        folder = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    except RuntimeError:  # neither $HOME nor an entry in the list of users
+        return None
     return folder / "st3" / f"tuning-{processor()}.json"
 
 

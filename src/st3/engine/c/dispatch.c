@@ -22,9 +22,6 @@ PUBLIC const Kernels* st3_kernels(const char* wanted) {
     return 0;
 }
 
-// The fingerprint of the sources. Structure sizes alone would not detect a field whose meaning has changed.
-PUBLIC const char* st3_sources(void) { return SOURCES; }
-
 PUBLIC int64_t st3_size(int32_t which) {
     static const int64_t sizes[] = {sizeof(Item), sizeof(Tile), sizeof(Span), sizeof(Block), sizeof(Epilogue),
                                     sizeof(Sparse), sizeof(Dense), sizeof(Border), sizeof(Move), sizeof(Transpose),

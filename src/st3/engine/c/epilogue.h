@@ -5,9 +5,12 @@
 #include "lanes.h"
 #include "plan.h"
 
-// e^x = 2^n times a polynomial of the remainder; within 2 units in the last place.
-static vec exponential(vec x) {
-    x = vec_min(broadcast(88.0f), vec_max(broadcast(-87.0f), x));
+// x = n ln 2 + r; `rest` is e^r - 1, to within 2 units in the last place of e^r, and of itself where n is 0.
+typedef struct {
+    vec power, rest;  // 2^n and e^r - 1
+} Exponent;
+
+INLINE Exponent split(vec x) {
     vec scaled = x * 1.44269504f;
     ivec n = __builtin_convertvector(scaled + blend(scaled < 0, broadcast(-0.5f), broadcast(0.5f)), ivec);
     vec whole = __builtin_convertvector(n, vec);
@@ -18,13 +21,24 @@ static vec exponential(vec x) {
     p = p * r + 4.1665795894e-2f;
     p = p * r + 1.6666665459e-1f;
     p = p * r + 5.0000001201e-1f;
-    p = p * r * r + r + 1.0f;
-    return p * (vec)((n + 127) << 23);
+    return (Exponent){(vec)((n + 127) << 23), p * r * r + r};
+}
+
+// e^x = 2^n times a polynomial of the remainder; within 2 units in the last place.
+static vec exponential(vec x) {
+    Exponent e = split(vec_min(broadcast(88.0f), vec_max(broadcast(-87.0f), x)));
+    return (e.rest + 1.0f) * e.power;
 }
 
 static vec sigmoid(vec x) { return 1.0f / (1.0f + exponential(-x)); }
 
-static vec hyperbolic_tangent(vec x) { return 2.0f * sigmoid(2.0f * x) - 1.0f; }
+// tanh |x| = m / (m + 2) with m = e^(2 |x|) - 1, which keeps its digits near 0. Beyond 10 the result is 1.
+static vec hyperbolic_tangent(vec x) {
+    ivec sign = (ivec)x & INT32_MIN;
+    Exponent e = split(vec_min(broadcast(20.0f), 2.0f * (vec)((ivec)x ^ sign)));
+    vec m = e.power * e.rest + (e.power - 1.0f);
+    return (vec)((ivec)(m / (m + 2.0f)) | sign);
+}
 
 // erf as a polynomial of degree 5 in 1 / (1 + p |x|) (Abramowitz and Stegun 7.1.26, error below 2e-7).
 static vec error_function(vec x) {

@@ -8,6 +8,7 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <time.h>
+#include <unistd.h>
 
 #ifndef BLOCK
 #define BLOCK (2 << 20)  // bytes of a huge page; smaller under a sanitizer, so that it detects overruns
@@ -22,6 +23,7 @@ typedef struct {
 } Worker;
 
 struct Pool {
+    pid_t process;  // the one that started the threads: a forked child has none of them
     int32_t threads, stopping;
     Worker* workers;  // the first is the calling thread
     const Kernels* kernels;
@@ -132,7 +134,7 @@ static void start_generation(Pool* pool) {
 Pool* st3_pool_new(int32_t threads, int64_t scratch_floats) {
     Pool* pool = aligned_alloc(64, (sizeof(Pool) + 63) / 64 * 64);
     if (!pool) return 0;
-    *pool = (Pool){.threads = 0};
+    *pool = (Pool){.process = getpid()};
     pthread_mutex_init(&pool->lock, 0);
     pthread_cond_init(&pool->wake, 0);
     pool->workers = aligned_alloc(64, threads * sizeof(Worker));
@@ -154,15 +156,15 @@ Pool* st3_pool_new(int32_t threads, int64_t scratch_floats) {
 
 void st3_pool_free(Pool* pool) {
     if (!pool) return;
-    pool->stopping = 1;
-    start_generation(pool);
-    for (int32_t i = 0; i < pool->threads; i++) {
-        if (i) pthread_join(pool->workers[i].thread, 0);
-        free(pool->workers[i].scratch);
+    if (pool->process == getpid()) {
+        pool->stopping = 1;
+        start_generation(pool);
+        for (int32_t i = 1; i < pool->threads; i++) pthread_join(pool->workers[i].thread, 0);
+        pthread_cond_destroy(&pool->wake);
+        pthread_mutex_destroy(&pool->lock);
     }
+    for (int32_t i = 0; i < pool->threads; i++) free(pool->workers[i].scratch);
     free(pool->workers);
-    pthread_cond_destroy(&pool->wake);
-    pthread_mutex_destroy(&pool->lock);
     free(pool);
 }
 
