@@ -24,7 +24,11 @@ IN_TORCH = {
     ],
     "many answers": [["select", "mul", "select_scatter"], ["max", "getitem"]],
     "arithmetic": [["sub"], ["add"]],
-    "masked": [["transpose", "to", "abs", "gt", "masked_fill"], ["permute"]],
+    "masked": [
+        ["transpose", "to", "abs", "gt", "masked_fill"],
+        ["argmax", "_to_copy", "mul"],
+        ["permute"],
+    ],
     "scores": [],
     "weight-normed": [],
     "recurrent": [["lstm", "getitem"]] * 3,
