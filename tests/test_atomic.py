@@ -1,12 +1,15 @@
 """Atomic writes: a reader finds the old file or the complete new one."""
 
 import errno
+import os
+import subprocess
+import sys
 import threading
 
 import pytest
 import torch
 
-from st3.atomic import write_file, write_text
+from st3.atomic import remove_leftovers, write_file, write_text
 
 
 def test_a_failed_write_keeps_the_old_file_and_leaves_no_temporary_one(tmp_path):
@@ -99,3 +102,27 @@ def test_an_os_error_without_a_number_is_passed_on_unchanged(tmp_path):
 
     with pytest.raises(OSError, match=r"^the tape is torn$"):
         write_file(tmp_path / "file", fail)
+
+
+def ended_process():
+    """Return the number of a process that has ended."""
+    process = subprocess.Popen([sys.executable, "-c", ""])
+    process.wait()
+    return process.pid
+
+
+def test_what_a_killed_writer_of_the_file_has_left_is_removed(tmp_path):
+    ended, running = ended_process(), os.getppid()
+    left = [f".file.{ended}-1.part", f".other.{ended}-1.part", f".file.{running}-1.part", ".file.part"]
+    for name in left:
+        (tmp_path / name).touch()
+    write_text(tmp_path / "file", "new")
+    assert sorted(path.name for path in tmp_path.iterdir()) == sorted(["file", *left[1:]])
+
+
+def test_leftovers_are_removed_from_a_folder_and_those_below_it(tmp_path):
+    (tmp_path / "below").mkdir()
+    for name in (f".a.{ended_process()}-1.part", f"below/.b.{os.getpid()}-1.part", "below/c.part"):
+        (tmp_path / name).touch()
+    remove_leftovers(tmp_path)
+    assert [path.name for path in tmp_path.rglob("*.part")] == ["c.part"]

@@ -85,7 +85,7 @@ def test_a_name_that_is_taken_is_explained(st3, finished, tmp_path, name):
     (tmp_path / "file").touch()
     answer = st3("plot", finished, "--out", name)
     assert answer.exit_code == 1
-    assert re.fullmatch(r"error: cannot write (folder.png|file): .*\n", answer.stderr)
+    assert re.fullmatch(r"error: cannot open (folder.png|file): .*\n", answer.stderr)
 
 
 @pytest.mark.parametrize(

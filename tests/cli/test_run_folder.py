@@ -49,9 +49,9 @@ def test_if_there_is_no_run_at_all_it_says_so(tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        (b"\xff{}", "is damaged: 'utf-8' codec can't decode byte 0xff in position 0: invalid start byte"),
-        (b'{"a":' * 99_999, "is damaged: maximum recursion depth exceeded"),
-        (b"[]", "as a whole: input should be a valid dictionary or instance of Spec, got []"),
+        (b"\xff{}", "is damaged: line 1: not UTF-8"),
+        (b'{"a":' * 99_999, "is damaged: line 1: nested too deeply"),
+        (b"[]", "is damaged: line 1: expected a JSON object, found a list"),
     ],
     ids=["not UTF-8", "nested", "a list"],
 )

@@ -5,6 +5,7 @@ import json
 import pytest
 
 from st3.core.method import METHODS
+from st3.training.sealed import parse
 
 ESCAPE = "\x1b"
 RUN = ("train", "--epochs", "1", "--no-dense-twin")
@@ -40,8 +41,7 @@ def test_runs_of_the_same_kind_get_numbers(st3, tmp_path):
 def test_with_json_there_is_nothing_else_on_stdout(st3, finished):
     answer = st3("train", "--run", finished, "--resume", "--json")
     found = json.loads(answer.stdout)
-    summary = json.loads((finished / "summary.json").read_text())
-    dense = json.loads((finished / "dense" / "summary.json").read_text())
+    summary, dense = (parse((finished / name / "summary.json").read_bytes()) for name in (".", "dense"))
     assert found == {**summary, "run": str(finished), "parts": {"dense": dense}}
     assert "this run is already finished: nothing was left to train" in answer.stderr
     assert "test accuracy" in answer.stderr

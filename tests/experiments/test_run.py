@@ -20,6 +20,7 @@ from st3.files.weights import read_weights
 from st3.models import MODELS
 from st3.training.listener import Listener
 from st3.training.metrics import DivergedError
+from st3.training.sealed import parse, parse_lines
 from st3.training.sections import SettingsError
 from st3.training.stop import Stopped
 
@@ -35,12 +36,12 @@ def spec(**more):
 
 
 def lines(folder, name):
-    return [json.loads(line) for line in (folder / f"{name}.jsonl").read_text().splitlines()]
+    return [line.content for line in parse_lines((folder / f"{name}.jsonl").read_bytes())]
 
 
 def results(folder):
     """Return everything that a run has found out, without the time it took."""
-    summary = json.loads((folder / "summary.json").read_text())
+    summary = parse((folder / "summary.json").read_bytes())
     summary.pop("seconds")
     epochs = [{k: v for k, v in line.items() if k != "seconds"} for line in lines(folder, "epochs")]
     return summary, epochs, lines(folder, "steps"), (folder / "layers.jsonl").read_text()
@@ -222,7 +223,7 @@ def test_other_files_are_not_mixed_with_a_run(tmp_path):
 
 def test_a_finished_run_returns_its_summary(whole):
     before = (whole / "summary.json").stat().st_mtime_ns
-    assert train(spec(), whole, resume=True) == json.loads((whole / "summary.json").read_text())
+    assert train(spec(), whole, resume=True) == parse((whole / "summary.json").read_bytes())
     assert (whole / "summary.json").stat().st_mtime_ns == before
 
 
@@ -283,6 +284,12 @@ def test_a_checkpoint_of_another_spec_or_other_data_is_refused(tmp_path):
         train(spec(), folder, listeners=[At(30, crash)])
     stored = json.loads((folder / "spec.json").read_text())
     stored["sparse"]["sparsity"] = 0.5
+    (folder / "spec.json").write_text(json.dumps(stored))
+    with pytest.raises(
+        ValueError, match=r"spec\.json: is damaged: its checksum does not match \(if it was edited"
+    ):
+        train(spec(sparse={"sparsity": 0.5}), folder, resume=True)
+    del stored["checksum"]
     (folder / "spec.json").write_text(json.dumps(stored))
     with pytest.raises(ValueError, match=r"step-000000019\.pt belongs to another spec or other data"):
         train(spec(sparse={"sparsity": 0.5}), folder, resume=True)

@@ -67,9 +67,34 @@ def test_code_in_a_checkpoint_is_not_run(tmp_path, monkeypatch):
     assert not (tmp_path / "caught").exists()
 
 
-def test_what_a_killed_writer_has_left_is_ignored_and_removed(tmp_path):
-    (tmp_path / ".step-000000007.pt.123.part").write_bytes(b"half")
+def test_what_a_killed_writer_has_left_is_ignored(tmp_path):
+    (tmp_path / ".step-000000007.pt.123-4.part").write_bytes(b"half")
+    assert CheckpointFolder(tmp_path).newest() is None
+
+
+def test_a_flipped_bit_is_noticed_although_torch_load_would_not(tmp_path):
     folder = CheckpointFolder(tmp_path)
-    assert folder.newest() is None
-    folder.save(state(1), 1)
-    assert [p.name for p in tmp_path.iterdir()] == ["step-000000001.pt"]
+    path = folder.save({"weight": torch.zeros(1000)}, 1)
+    content = bytearray(path.read_bytes())
+    content[len(content) // 2] ^= 1
+    path.write_bytes(content)
+    assert torch.load(path, weights_only=True)["weight"].any()
+    with pytest.raises(ValueError, match=r"its record archive/data/0 does not match its checksum"):
+        folder.read(path)
+
+
+def test_checkpoints_have_checksums_even_if_the_user_has_turned_them_off(tmp_path):
+    torch.serialization.set_crc32_options(False)
+    try:
+        folder = CheckpointFolder(tmp_path)
+        assert folder.read(folder.save(state(3), 3))["number"] == 3
+        assert not torch.serialization.get_crc32_options()
+    finally:
+        torch.serialization.set_crc32_options(True)
+
+
+def test_a_damaged_checkpoint_does_not_displace_a_good_one(tmp_path):
+    folder = CheckpointFolder(tmp_path, keep=1)
+    (tmp_path / "step-000000009.pt").write_bytes(b"damaged")
+    folder.save(state(5), 5)  # training went on from an older one
+    assert [path.name for path in folder.files()] == ["step-000000005.pt"]

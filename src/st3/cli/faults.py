@@ -21,9 +21,9 @@ DEBUG = "st3.debug"
 PAUSE = 3.0  # seconds for the first process to print its message
 
 # A full disk, a folder without permission to write, a name that is taken: for the user to solve, not bugs.
+WRITERS_ERRNO = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EFBIG)
 USERS_ERRNO = (
-    errno.ENOSPC, errno.EDQUOT, errno.EACCES, errno.EROFS, errno.EPERM,
-    errno.EISDIR, errno.ENOTDIR, errno.EEXIST, errno.ENAMETOOLONG,
+    *WRITERS_ERRNO, errno.EACCES, errno.EPERM, errno.EISDIR, errno.ENOTDIR, errno.EEXIST, errno.ENAMETOOLONG,
 )  # fmt: skip
 
 
@@ -78,7 +78,8 @@ def _message(error: Exception) -> str | None:
         reason = " ".join(str(error).split())[:200]
         return f"not enough memory: take a smaller batch, input or network, or fewer workers ({reason})"
     if isinstance(error, OSError) and error.errno in USERS_ERRNO:
-        return f"cannot write {error.filename or 'a file'}: {error.strerror}"
+        deed = "write" if error.errno in WRITERS_ERRNO else "open"
+        return f"cannot {deed} {error.filename or 'a file'}: {error.strerror}"
     # The core refuses bad input with plain types. A subclass such as KeyError would be a bug of ours.
     if type(error) in (ValueError, LookupError, ImportError) and _was_raised_in(error, HOUSE):
         return str(error)

@@ -13,7 +13,7 @@ from ..data import Splits
 from ..files.sparse import save_sparse
 from ..files.weights import read_weights, write_weights
 from ..training.job import Progress
-from ..training.paths import FIGURES, MODEL, REPORT, SPARSE_MODEL, SUMMARY
+from ..training.paths import MODEL, REPORT, SPARSE_MODEL, SUMMARY
 from ..training.process import Process
 from ..training.records import write_json
 from .build import build_method
@@ -102,7 +102,6 @@ def write_pages(folder: Path, *, only_missing: bool = False) -> None:
     """Write the page and its charts; with `only_missing`, leave those that exist."""
     from .page import write_figures, write_page
 
+    write_figures(folder, only_missing=only_missing)
     if not (only_missing and (folder / REPORT).exists()):
         write_page(folder)
-    if not (only_missing and (folder / FIGURES).exists()):
-        write_figures(folder)

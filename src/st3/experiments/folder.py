@@ -2,15 +2,17 @@
 
 import contextlib
 import errno
-import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import IO, Any
 
+from ..atomic import remove_leftovers
 from ..training.paths import LOCK, SPEC, SUMMARY
 from ..training.process import Process
 from ..training.records import write_json
+from ..training.sealed import parse
 from .essence import differences
+from .record_types import FinishedRecord, find_fault
 from .spec import Spec, read_spec
 
 __all__ = ["RunFolderError", "check_folder", "claim_folder", "read_summary", "write_spec"]
@@ -43,6 +45,7 @@ def claim_folder(spec: Spec, folder: Path, resume: bool, process: Process) -> It
             if not resume and (folder / SPEC).exists():
                 raise RunFolderError(f"another run has just begun in {folder}: choose another --run")
             write_spec(spec, folder)
+            remove_leftovers(folder)
         except (ValueError, OSError) as error:
             fault = _explain(error, folder)
     fault = process.share(fault)
@@ -50,6 +53,13 @@ def claim_folder(spec: Spec, folder: Path, resume: bool, process: Process) -> It
         if fault:
             raise RunFolderError(fault)
         yield
+    except FileNotFoundError:
+        if (folder / SPEC).exists():
+            raise
+        raise RunFolderError(
+            f"the run in {folder} was moved or deleted while it was training: continue it in its new place: "
+            f"st3 train --run FOLDER --resume"
+        ) from None
     finally:
         if lock is not None:
             lock.close()
@@ -64,7 +74,7 @@ def _explain(error: ValueError | OSError, folder: Path) -> str:
 def write_spec(spec: Spec, folder: Path) -> None:
     """Write the spec into the folder, unless there is one."""
     if not (folder / SPEC).exists():
-        folder.mkdir(parents=True, exist_ok=True)
+        folder.mkdir(exist_ok=True)
         write_json(folder / SPEC, spec.model_dump(mode="json"))
 
 
@@ -92,14 +102,17 @@ def read_summary(folder: Path) -> dict[str, Any] | None:
     path = folder / SUMMARY
     if not path.exists():
         return None
+    summary: dict[str, Any] = {}
     try:
-        summary = json.loads(path.read_text(encoding="utf-8"))
-        fault = "" if isinstance(summary, dict) else f"a {type(summary).__name__} instead of a table"
-    except (OSError, ValueError, RecursionError) as error:
+        summary = parse(path.read_bytes())
+        fault = find_fault(FinishedRecord, summary)
+    except OSError as error:
+        raise RunFolderError(f"cannot read {path}: {error.strerror}") from None
+    except ValueError as error:
         fault = str(error)
     if fault:
         raise RunFolderError(f"{path} is damaged ({fault}): delete it, and --resume writes it again")
-    return dict(summary)
+    return summary
 
 
 def _check(spec: Spec, folder: Path, resume: bool) -> None:

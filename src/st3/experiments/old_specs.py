@@ -13,11 +13,18 @@ def translate_spec(values: Mapping[str, Any]) -> dict[str, Any]:
     """Return the values of a spec.json with `protocol` and `part` in the place of what came before them.
 
     Until these sections existed, `dense_twin` was true for a run with a dense twin, `cycles` held the settings of a run
-    in cycles, and `cycle` the number of a cycle, in the cycle's own spec.
+    in cycles, and `cycle` the number of a cycle, in the cycle's own spec. ValueError says that these are no spec.
 
     >>> translate_spec({"dense_twin": True, "cycles": None, "cycle": None})
     {'protocol': {'name': 'twin', 'arguments': {}}}
     """
+    try:
+        return _translate(values)
+    except (ArithmeticError, AttributeError, LookupError, TypeError) as error:
+        raise ValueError(f"its sections cannot be understood ({type(error).__name__}: {error})") from None
+
+
+def _translate(values: Mapping[str, Any]) -> dict[str, Any]:
     new = dict(values)
     if isinstance(new.get("sparse"), dict):
         new["sparse"] = _translate_sparse(new["sparse"], new.get("recipe"))

@@ -4,18 +4,22 @@ The names of the files are in training/paths.py. A run may have several parts, a
 of the same kind inside the run's folder.
 """
 
-import json
 import os
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from pydantic import BaseModel
+
 from ..training.paths import EPOCHS, LAYERS, MODEL, SPEC, STEPS, SUMMARY, VERSIONS, is_part_folder
+from ..training.records import count_missing
+from ..training.sealed import parse, parse_lines
 from ..training.sections import SettingsError, validate
 from .arguments import build_or_none
 from .old_specs import translate_spec
 from .protocols import PROTOCOLS, Protocol
 from .protocols.single import Single
+from .record_types import EpochRecord, LayersRecord, SpecRecord, StepRecord, SummaryRecord, find_fault
 from .spec import DENSE, Spec
 
 __all__ = ["ResultsError", "Run"]
@@ -147,15 +151,30 @@ def _require_run(folder: Path) -> None:
 
 
 def _read(folder: Path) -> Run:
-    return Run(
+    summary = _read_object(folder / SUMMARY, SummaryRecord)
+    run = Run(
         path=folder,
-        spec=translate_spec(_read_json(folder / SPEC) or {}),
-        epochs=_read_lines(folder / EPOCHS),
-        steps=_read_lines(folder / STEPS),
-        layers=_read_lines(folder / LAYERS),
-        summary=_read_json(folder / SUMMARY),
-        versions=_read_json(folder / VERSIONS) or {},
+        spec=_read_spec(folder / SPEC),
+        epochs=_read_lines(folder / EPOCHS, EpochRecord),
+        steps=_read_lines(folder / STEPS, StepRecord),
+        layers=_read_lines(folder / LAYERS, LayersRecord),
+        summary=summary,
+        versions=_read_object(folder / VERSIONS) or {},
     )
+    if summary is not None:
+        _require_lines(run, summary)
+    return run
+
+
+def _require_lines(run: Run, summary: Record) -> None:
+    """Raise if a file lacks lines that a finished run must have; runs may be kept without a whole file."""
+    step, epoch = summary.get("steps") or 0, summary.get("epochs") or 0
+    for name, records in ((EPOCHS, run.epochs), (STEPS, run.steps), (LAYERS, run.layers)):
+        path = run.path / name
+        if path.is_file() and (missing := count_missing(name, records, step, epoch)):
+            raise ResultsError(
+                f"damaged run: {path} lacks {missing:,} lines: restore it, or delete it to go on without"
+            )
 
 
 def _join_records(run: Run) -> Run:
@@ -180,43 +199,36 @@ def _shift(records: list[Record], before: Record) -> list[Record]:
     ]
 
 
-def _read_json(path: Path) -> Record | None:
-    return _parse(path.read_bytes(), path) if path.is_file() else None
-
-
-def _read_lines(path: Path) -> list[Record]:
-    """Return the records of a JSON-lines file; a missing file has none."""
-    if not path.is_file():
-        return []
-    lines = path.read_bytes().split(b"\n")
-    records = []
-    for number, line in enumerate(lines, start=1):
-        if not line.strip():
-            continue
-        try:
-            records.append(_parse(line, path, number))
-        except ResultsError:
-            if number == len(lines):  # without a line end: still being written, or the writer was killed
-                break
-            raise
-        if not isinstance(records[-1].get("epoch"), int | float):
-            raise ResultsError(f'damaged run: {path}, line {number} has no number "epoch"')
-    return records
-
-
-def _parse(content: bytes, path: Path, first_line: int = 1) -> Record:
+def _read_spec(path: Path) -> Record:
+    content = _read_object(path) or {}
     try:
-        # We never write NaN; one from another program counts as missing.
-        record = json.loads(content.decode(), parse_constant=lambda _name: None)
-    except json.JSONDecodeError as error:
-        line = first_line + error.lineno - 1
-        raise ResultsError(f"damaged JSON: {path}, line {line}: {error.msg} (column {error.colno})") from None
-    except UnicodeDecodeError as error:
-        line = first_line + content[: error.start].count(b"\n")
-        raise ResultsError(f"damaged JSON: {path}, line {line}: not UTF-8") from None
-    except RecursionError:
-        raise ResultsError(f"damaged JSON: {path}, line {first_line}: nested too deeply") from None
-    if not isinstance(record, dict):
-        found = type(record).__name__
-        raise ResultsError(f"damaged run: {path}, line {first_line}: expected a JSON object, found a {found}")
-    return record
+        spec = translate_spec(content)
+    except ValueError as error:
+        raise ResultsError(f"damaged run: {path}: {error}") from None
+    if fault := find_fault(SpecRecord, spec):
+        raise ResultsError(f"damaged run: {path}: {fault}")
+    return spec
+
+
+def _read_object(path: Path, kind: type[BaseModel] | None = None) -> Record | None:
+    """Return the content of a JSON file, None if there is none."""
+    if not path.is_file():
+        return None
+    try:
+        content = parse(path.read_bytes())
+    except ValueError as error:
+        raise ResultsError(f"damaged JSON: {path}, {error}") from None
+    if kind is not None and (fault := find_fault(kind, content)):
+        raise ResultsError(f"damaged run: {path}: {fault}")
+    return content
+
+
+def _read_lines(path: Path, kind: type[BaseModel]) -> list[Record]:
+    """Return the records of a JSON-lines file; a missing file has none."""
+    lines = list(parse_lines(path.read_bytes())) if path.is_file() else []
+    for line in lines:
+        if line.fault:
+            raise ResultsError(f"damaged JSON: {path}, line {line.number}: {line.fault}")
+        if fault := find_fault(kind, line.content):
+            raise ResultsError(f"damaged run: {path}, line {line.number}: {fault}")
+    return [line.content for line in lines]

@@ -1,7 +1,6 @@
 """The spec: everything that determines a run, resolved and checked before the first batch."""
 
 import copy
-import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any
@@ -12,6 +11,7 @@ from ..core.method import METHODS
 from ..data.catalogue import DATASETS, Declaration
 from ..training.job import Precision
 from ..training.recipe import Recipe, load_recipe
+from ..training.sealed import parse
 from ..training.sections import MOST, Count, CountOrZero, Section, SettingsError, validate
 from .arguments import build_or_none, default_arguments
 from .changes import full_keys, make_changes
@@ -269,9 +269,10 @@ def _name_faults(error: SettingsError) -> list[str]:
 def read_spec(path: Path) -> Spec:
     """Return the spec of a run from its spec.json, also from one that an earlier version has written."""
     try:
-        values = json.loads(path.read_text(encoding="utf-8"))
-        return validate(Spec, translate_spec(values) if isinstance(values, dict) else values, str(path))
+        return validate(Spec, translate_spec(parse(path.read_bytes())), str(path))
     except OSError as error:
         raise SettingsError(str(path), [f"cannot be read: {error.strerror}"]) from None
-    except (json.JSONDecodeError, UnicodeDecodeError, RecursionError) as error:
+    except SettingsError:
+        raise
+    except ValueError as error:
         raise SettingsError(str(path), [f"is damaged: {error}"]) from None

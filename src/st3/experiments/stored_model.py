@@ -1,8 +1,6 @@
 """A trained model read back: its weights, and what its file or the folder of its run says about it."""
 
-import pickle
 import warnings
-import zipfile
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,6 +10,7 @@ from torch import Tensor, nn
 
 from ..files.fit import disagreements
 from ..files.loading import ALLOWANCE, PER_BYTE, is_sparse_file, read_sparse
+from ..files.torch_file import read_torch_file
 from ..files.weights import WeightsError, read_weights
 from ..training.paths import SPEC
 from ..training.sections import SettingsError
@@ -133,9 +132,8 @@ def _read_safetensors(path: Path, spec: Spec | None = None) -> StoredModel:
 
 def _read_state_dict(path: Path) -> dict[str, Tensor]:
     try:
-        # Tensors and plain containers only: a pickle that would run code is refused.
-        content = torch.load(path, map_location="cpu", weights_only=True)
-    except (RuntimeError, EOFError, OSError, KeyError, pickle.UnpicklingError, zipfile.BadZipFile) as error:
+        content = read_torch_file(path)
+    except ValueError as error:
         raise WeightsError(
             f"{path} is neither a safetensors file nor a state_dict saved by torch, or it is damaged "
             f"({quote_error(error)})"

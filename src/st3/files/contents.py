@@ -115,12 +115,12 @@ class Contents:
         return contents
 
 
-def checksum(facts: Mapping[str, Any], parts: Iterable[Tensor]) -> str:
-    """Return the hash of an entry and its stored parts, which must be contiguous and on the CPU."""
+def checksum(facts: Any, parts: Iterable[Tensor], size: int = 4) -> str:
+    """Return the hash, of `size` bytes, of an entry and its stored parts, which must be contiguous and on the CPU."""
     pieces: list[Any] = [json.dumps(facts, sort_keys=True).encode()]
     for part in parts:
         pieces += [f"{part.dtype}{tuple(part.shape)};".encode(), part.reshape(-1).view(torch.uint8).numpy()]
-    return _hash(pieces, 4)
+    return _hash(pieces, size)
 
 
 def dense_entry(stored: Tensor, dtype: torch.dtype) -> dict[str, Any] | str:

@@ -140,7 +140,7 @@ def _open(path: Path) -> Iterator[_SparseFile]:
             if CONTENTS not in metadata:
                 raise SparseFileError(f"{path} is not a sparse file: st3.save_sparse did not write it")
             contents = _read_contents(path, metadata, set(file.keys()))
-            yield _SparseFile(path, file, contents, parse_metadata(metadata))
+            yield _SparseFile(path, file, contents, _read_metadata(path, metadata))
     except (safetensors.SafetensorError, OSError) as error:
         raise SparseFileError(f"{path} is not a safetensors file, or it is damaged ({error})") from None
 
@@ -155,3 +155,10 @@ def _read_contents(path: Path, metadata: Mapping[str, str], stored: set[str]) ->
         odd = ", ".join(sorted(listed ^ stored)[:3])
         raise SparseFileError(f"{path} is damaged: it holds other tensors than it lists ({odd})")
     return contents
+
+
+def _read_metadata(path: Path, metadata: Mapping[str, str]) -> Any:
+    try:
+        return parse_metadata(metadata, {})
+    except ValueError as error:
+        raise SparseFileError(f"{path} is damaged: its metadata: {error}") from None

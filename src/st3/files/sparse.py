@@ -1,6 +1,5 @@
 """`save_sparse`: a model as a small safetensors file, with only values and coded positions of its sparse tensors."""
 
-import json
 from collections.abc import Mapping
 from os import PathLike
 from pathlib import Path
@@ -15,7 +14,7 @@ from .contents import Contents, dense_entry, sparse_entry
 from .packing import DTYPES, NARROW, PARTS, Packed, narrow, pack
 from .size import SparseSize, count_zeros
 from .ties import find_ties
-from .weights import KEY, WeightsError, import_safetensors
+from .weights import WeightsError, encode, seal_metadata
 
 __all__ = ["VALUES", "Values", "save_sparse", "sparse_size"]
 
@@ -57,7 +56,6 @@ def _encode(
 ) -> tuple[bytes, SparseSize]:
     if values not in VALUES:
         raise ValueError(f"values must be 'same', 'float16' or 'bfloat16', got {values!r}")
-    save = import_safetensors().torch.save
     tensors = _list_tensors(model)
     tied = find_ties(tensors)
     weights = _separate({name: tensor for name, tensor in tensors.items() if name not in tied})
@@ -76,8 +74,10 @@ def _encode(
             sparse.append(packed)
             stored |= {f"{name}{part}": content for part, content in packed.parts.items()}
             entries[name] = sparse_entry(packed, tensor.dtype)
-    about = {} if metadata is None else {KEY: json.dumps(metadata)}
-    content = save(stored, metadata={**about, **Contents.to_metadata(entries, tied)})
+    about = (
+        {} if metadata is None else seal_metadata(metadata, {})
+    )  # the contents have checksums of the tensors
+    content = encode(stored, {**about, **Contents.to_metadata(entries, tied)})
     return content, _measure(weights, stored, sparse, len(content))
 
 

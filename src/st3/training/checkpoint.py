@@ -1,19 +1,16 @@
 """Checkpoints on disk: written whole, the newest few kept, read without running code from them."""
 
-import pickle
 import warnings
-import zipfile
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import torch
 
 from ..atomic import write_file
+from ..files.torch_file import read_torch_file
 from .paths import checkpoint_name, is_checkpoint
 
 __all__ = ["CheckpointFolder"]
-
-UNREADABLE = (RuntimeError, EOFError, OSError, KeyError, pickle.UnpicklingError, zipfile.BadZipFile)
 
 
 class CheckpointFolder:
@@ -25,14 +22,17 @@ class CheckpointFolder:
         self.path, self.keep = path, keep
 
     def save(self, state: dict[str, Any], step: int) -> Path:
-        """Write `state` as the checkpoint of that step, then remove the oldest beyond `keep`."""
-        self.path.mkdir(parents=True, exist_ok=True)
+        """Write `state` as the checkpoint of that step, then remove the oldest beyond `keep`.
+
+        Checkpoints of later steps are removed too: they could not be read, so training went on from an older one.
+        """
+        self.path.mkdir(exist_ok=True)
         path = self.path / checkpoint_name(step)
-        write_file(path, lambda file: torch.save(state, file))
-        for old in self.files()[self.keep :]:
-            old.unlink()
-        for leftover in self.path.glob(".*.part"):
-            leftover.unlink(missing_ok=True)  # from a run that was killed while writing
+        write_file(path, lambda file: _save(state, file))
+        files = self.files()
+        number = files.index(path)
+        for other in files[:number] + files[number + self.keep :]:
+            other.unlink()
         return path
 
     def files(self) -> list[Path]:
@@ -43,8 +43,8 @@ class CheckpointFolder:
 
     @staticmethod
     def read(path: Path) -> dict[str, Any]:
-        """Return the state in a checkpoint, on the CPU, without executing anything in it."""
-        state: dict[str, Any] = torch.load(path, map_location="cpu", weights_only=True)
+        """Return the state in a checkpoint; ValueError says why it cannot be read."""
+        state: dict[str, Any] = read_torch_file(path)
         return state
 
     def newest(self) -> tuple[Path, dict[str, Any]] | None:
@@ -53,8 +53,8 @@ class CheckpointFolder:
         for path in files:
             try:
                 return path, self.read(path)
-            except UNREADABLE as error:
-                reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+            except ValueError as error:
+                reason = str(error).splitlines()[0]
                 warnings.warn(
                     f"checkpoint {path} cannot be read ({reason}); trying an older one", stacklevel=2
                 )
@@ -63,3 +63,13 @@ class CheckpointFolder:
                 f"none of the {len(files)} checkpoints in {self.path} can be read: start again with another --run"
             )
         return None
+
+
+def _save(state: dict[str, Any], file: BinaryIO) -> None:
+    """Save with checksums, even where the user's program has turned them off for its own files."""
+    asked = torch.serialization.get_crc32_options()
+    torch.serialization.set_crc32_options(True)
+    try:
+        torch.save(state, file)
+    finally:
+        torch.serialization.set_crc32_options(asked)

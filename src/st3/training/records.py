@@ -2,15 +2,17 @@
 
 import json
 import os
-from collections.abc import Mapping
+import warnings
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from ..atomic import write_text
+from ..atomic import write_file, write_text
 from .listener import Listener
 from .paths import EPOCHS, LAYERS, RECORDS, STEPS
+from .sealed import Line, parse_lines, seal
 
-__all__ = ["Records", "write_json"]
+__all__ = ["Records", "count_missing", "write_json"]
 
 
 class Records(Listener):
@@ -20,12 +22,11 @@ class Records(Listener):
         self.folder = folder
 
     def on_begin(self, is_dense: bool, step: int, epoch: int) -> None:
-        """Drop what was recorded after the checkpoint: it will happen again."""
+        """Drop what was recorded after the checkpoint: it will happen again. Warn about records that were lost."""
         for name in RECORDS:
             path = self.folder / name
             if path.exists():
-                kept = [line for line in path.read_text().splitlines() if _is_before(line, name, step, epoch)]
-                write_text(path, "".join(f"{line}\n" for line in kept))
+                _drop_lines(path, step, epoch)
 
     def on_step(self, metrics: Mapping[str, Any]) -> None:
         self._append(STEPS, metrics)
@@ -36,7 +37,7 @@ class Records(Listener):
         self._append(EPOCHS, metrics)
 
     def _append(self, name: str, metrics: Mapping[str, Any]) -> None:
-        line = json.dumps(metrics, allow_nan=False) + "\n"
+        line = json.dumps(seal(metrics), allow_nan=False) + "\n"
         with (self.folder / name).open("ab") as file:
             file.write(line.encode())  # one write: a reader sees whole lines
             file.flush()
@@ -44,14 +45,36 @@ class Records(Listener):
                 os.fsync(file.fileno())
 
 
-def write_json(path: Path, content: Any) -> None:
-    """Write `content` whole or not at all."""
-    write_text(path, json.dumps(content, indent=2, allow_nan=False) + "\n")
+def write_json(path: Path, content: Mapping[str, Any]) -> None:
+    """Write `content` whole or not at all, with a checksum."""
+    write_text(path, json.dumps(seal(content), indent=2, allow_nan=False) + "\n")
 
 
-def _is_before(line: str, name: str, step: int, epoch: int) -> bool:
-    try:
-        metrics = json.loads(line)
-    except json.JSONDecodeError:
-        return False  # cut off when the process was killed
-    return bool(metrics["step"] <= step if name == STEPS else metrics["epoch"] <= epoch)
+def count_missing(name: str, records: Sequence[Mapping[str, Any]], step: int, epoch: int) -> int:
+    """Return how many lines the file `name` lacks at its end, after that step and that epoch.
+
+    Every epoch is recorded, and steps are recorded at equal distances, of which the first one tells.
+    """
+    if name != STEPS:
+        return max(0, epoch - (records[-1]["epoch"] if records else 0))
+    distance = records[0].get("step") if records else None
+    return max(0, (step - (records[-1].get("step") or 0)) // distance) if distance else 0
+
+
+def _drop_lines(path: Path, step: int, epoch: int) -> None:
+    """Keep the lines up to that step, at the end of that epoch."""
+    key, last = ("step", step) if path.name == STEPS else ("epoch", epoch)
+    kept: list[Line] = []
+    damaged, lost = 0, 0  # the last ones may belong to what is dropped
+    for line in parse_lines(path.read_bytes()):
+        if not isinstance(line.content.get(key), int | float):
+            damaged += 1
+        elif line.content[key] <= last:
+            kept.append(line)
+            lost = damaged
+    if lost := max(lost, count_missing(path.name, [line.content for line in kept], step, epoch)):
+        warnings.warn(
+            f"{path} is damaged: {lost:,} of its lines are lost, which changes the report and not the model",
+            stacklevel=2,
+        )
+    write_file(path, lambda file: file.writelines(line.text + b"\n" for line in kept))

@@ -4,9 +4,12 @@ import json
 import shlex
 import sys
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
+from ...files.weights import WeightsError, read_weights
 from ...models import MODELS
+from ..about import check_metadata
 from ..arguments import add_classes_and_channels
 from ..results import Run
 
@@ -28,7 +31,10 @@ def load_code(run: Run, weights: str) -> str:
         source, make = f"from {module} import {function.partition('.')[0]}", function
     else:
         source, make = "from st3.models import MODELS", f"MODELS[{_quote(run.model)}]"
-    build = f"model = {make}({_call(_arguments(run, weights))})"
+    try:
+        build = f"model = {make}({_call(_arguments(run, weights))})"
+    except WeightsError as error:
+        return f"# {error}"
     return "\n".join(["from safetensors.torch import load_file", source, "", build, *_last_lines(weights)])
 
 
@@ -69,18 +75,10 @@ def _find_function(name: str) -> Callable[..., Any] | None:
 
 
 def _data_sizes(weights: str) -> dict[str, Any]:
-    from safetensors import SafetensorError, safe_open
-
-    try:
-        with safe_open(weights, framework="numpy") as file:
-            model = json.loads((file.metadata() or {}).get("st3", "{}")).get("model")
-    except (OSError, SafetensorError, ValueError):
-        return {}  # a damaged file is no reason to have no page
-    return (
-        {key: model[key] for key in ("classes", "channels") if key in model}
-        if isinstance(model, dict)
-        else {}
-    )
+    """Return classes and channels as the file says; WeightsError if it is damaged."""
+    about = check_metadata(read_weights(Path(weights))[1])[0] if Path(weights).is_file() else {}
+    model = about.get("model", {})
+    return {key: model[key] for key in ("classes", "channels") if key in model}
 
 
 def _quote(words: str) -> str:

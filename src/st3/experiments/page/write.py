@@ -37,8 +37,8 @@ def write_page(run_folder: str | os.PathLike[str], destination: str | os.PathLik
     return path
 
 
-def write_figures(run_folder: str | os.PathLike[str]) -> list[Path]:
-    """Write each chart of the page as RUN/figures/NAME.svg; return their paths."""
+def write_figures(run_folder: str | os.PathLike[str], *, only_missing: bool = False) -> list[Path]:
+    """Write each chart of the page as RUN/figures/NAME.svg; return their paths. Those that exist may be left."""
     run = Run.open(run_folder)
     style = Markup("<style>{}</style></svg>").format(Markup(_file("chart.css")))
     paths = []
@@ -46,7 +46,8 @@ def write_figures(run_folder: str | os.PathLike[str]) -> list[Path]:
         path = run.path / FIGURES / f"{name}.svg"
         path.parent.mkdir(exist_ok=True)
         content = f'<?xml version="1.0" encoding="UTF-8"?>\n{chart.removesuffix("</svg>")}{style}\n'
-        write_text(path, content)
+        if not (only_missing and path.exists()):
+            write_text(path, content)
         paths.append(path)
     return paths
 

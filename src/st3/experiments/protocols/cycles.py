@@ -119,7 +119,7 @@ class Cycles(Protocol):
         """Return the last cycle's summary with totals: times are sums, epochs count from the first cycle on."""
         *before, last = summaries
         cycles = [
-            {"cycle": number, "folder": part.folder} | {key: summary[key] for key in (*METRICS, *SIZES)}
+            {"cycle": number, "folder": part.folder} | {key: summary.get(key) for key in (*METRICS, *SIZES)}
             for number, (part, summary) in enumerate(zip(parts, summaries, strict=True))
         ]
         return {
