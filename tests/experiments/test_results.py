@@ -139,7 +139,7 @@ def test_damage_is_reported_with_file_and_line(tmp_path: Path) -> None:
         (
             "layers.jsonl",
             b'{"layers": {}}\n',
-            r"damaged run: .*layers\.jsonl, line 1: epoch: field required, got .*",
+            r"damaged run: .*layers\.jsonl, line 1: epoch is missing",
         ),
         ("spec.json", b'{"a":' * 99_999, r"damaged JSON: .*spec\.json, line 1: nested too deeply, or .*"),
         ("steps.jsonl", b"7\n", r"damaged JSON: .*steps\.jsonl, line 1: expected a JSON object, found a int"),

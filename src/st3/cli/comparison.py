@@ -79,8 +79,11 @@ def _size(count: int | None) -> str:
 def closing_words(summary: Summary, folder: Path, dense: Summary | None = None) -> str:
     """Return what the table does not show: differences, files, commands to try, and the sparsity achieved."""
     name = shlex.quote(str(folder))
-    tested = summary["pictures"]["test"]
-    lines = [f"One seed, {tested:,} test pictures: each of them is {100 / tested:.2g} points of accuracy."]
+    lines = []
+    if tested := (summary.get("pictures") or {}).get("test"):
+        lines += [
+            f"One seed, {tested:,} test pictures: each of them is {100 / tested:.2g} points of accuracy."
+        ]
     if dense is not None:
         lines += [_compare_with(dense, summary)]
     if not summary["report"]["zeros"] and not _is_dense(summary):

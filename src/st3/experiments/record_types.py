@@ -136,7 +136,7 @@ class FinishedRecord(SummaryRecord):
 
     test: _Measured
     validation: _Measured
-    pictures: _Pictures
+    pictures: _Pictures | None = None  # runs of earlier versions have none
     best_epoch: Count
     epochs: Count
     steps: Count
@@ -174,5 +174,7 @@ def find_fault(kind: type[BaseModel], content: dict[str, Any]) -> str:
     except ValidationError as error:
         first = error.errors(include_url=False)[0]
         where, message = ".".join(map(str, first["loc"])), first["msg"]
+        if first["type"] == "missing":
+            return f"{where} is missing"
         return f"{where}: {message[0].lower()}{message[1:]}, got {str(first['input'])[:60]!r}"
     return ""
