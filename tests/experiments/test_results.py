@@ -6,9 +6,13 @@ from pathlib import Path
 
 import pytest
 
+from st3.experiments.folder import read_summary
 from st3.experiments.results import ResultsError, Run
+from st3.experiments.spec import read_spec
 
 from .made_up import write_run
+
+RESULTS = Path(__file__).parents[2] / "results"
 
 
 def test_a_finished_run_is_read_completely(tmp_path: Path) -> None:
@@ -157,3 +161,23 @@ def test_damage_in_the_twin_is_reported_with_its_file(tmp_path: Path) -> None:
     (folder / "dense" / "epochs.jsonl").write_text("{\n{}\n")
     with pytest.raises(ResultsError, match=r"dense/epochs\.jsonl, line 1"):
         Run.open(folder)
+
+
+def test_runs_of_earlier_versions_stay_readable() -> None:
+    folders = [path.parent for path in RESULTS.rglob("spec.json")]
+    assert folders
+    for folder in folders:
+        assert len(Run.open(folder).epochs) == read_spec(folder / "spec.json").recipe.total_epochs
+        assert read_summary(folder)
+
+
+def test_lines_that_a_finished_run_must_have_are_missed(tmp_path: Path) -> None:
+    folder = write_run(tmp_path)
+    for name, lost in (("epochs", 2), ("layers", 2), ("steps", 93)):
+        lines = (folder / f"{name}.jsonl").read_text().splitlines(keepends=True)
+        (folder / f"{name}.jsonl").write_text("".join(lines[: -2 if name != "steps" else -100]))
+        message = rf"{name}\.jsonl lacks {lost} lines: restore it, or delete it to go on without$"
+        with pytest.raises(ResultsError, match=message):
+            Run.open(folder)
+        (folder / f"{name}.jsonl").unlink()
+    assert Run.open(folder).is_finished
