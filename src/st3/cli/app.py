@@ -13,6 +13,7 @@ from .faults import explain_errors
 from .info import info
 from .plot import plot
 from .report import report
+from .study import study_app
 from .train import train
 
 __all__ = ["app"]
@@ -65,3 +66,4 @@ app.command("plot")(plot)
 app.command("info")(info)
 app.command("export")(export)
 app.command("list")(list_names)
+app.add_typer(study_app, name="study")

@@ -1,5 +1,7 @@
 """What determines the result of a run, and what is only a circumstance of computing it."""
 
+import hashlib
+import json
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -14,7 +16,7 @@ from .protocols import PROTOCOLS
 if TYPE_CHECKING:
     from .spec import Spec
 
-__all__ = ["differences", "essence", "is_circumstance"]
+__all__ = ["differences", "essence", "identity", "is_circumstance"]
 
 # Settings by dotted key (or its beginning) that say where and on what a run is computed, or are mere names. Devices,
 # threads and precision do change the rounding, but a run may be resumed under others.
@@ -44,6 +46,12 @@ def essence(spec: "Spec") -> dict[str, Any]:
         for key, value in _settings(spec).items()
         if value != {} and (key.endswith(".kind") or key not in usual or usual[key] != value)
     }
+
+
+def identity(spec: "Spec") -> str:
+    """Return a short name for the essence of a spec: the same for the same run, wherever it is computed."""
+    text = json.dumps(essence(spec), sort_keys=True, default=str)
+    return hashlib.blake2b(text.encode(), digest_size=6).hexdigest()
 
 
 def differences(spec: "Spec", other: "Spec") -> list[str]:

@@ -15,11 +15,15 @@ from .essence import differences
 from .record_types import FinishedRecord, find_fault
 from .spec import Spec, read_spec
 
-__all__ = ["RunFolderError", "check_folder", "claim_folder", "read_summary", "write_spec"]
+__all__ = ["FolderInUseError", "RunFolderError", "check_folder", "claim_folder", "read_summary", "write_spec"]
 
 
 class RunFolderError(ValueError):
     """The folder cannot be used for this run."""
+
+
+class FolderInUseError(RunFolderError):
+    """Another process is training into the folder."""
 
 
 def check_folder(spec: Spec, folder: Path, resume: bool, process: Process) -> None:
@@ -37,7 +41,7 @@ def check_folder(spec: Spec, folder: Path, resume: bool, process: Process) -> No
 @contextlib.contextmanager
 def claim_folder(spec: Spec, folder: Path, resume: bool, process: Process) -> Iterator[None]:
     """Lock `folder` for this run and write its spec; the lock ends with the context."""
-    fault, lock = "", None
+    fault, is_in_use, lock = "", False, None
     if process.is_first:
         try:
             folder.mkdir(parents=True, exist_ok=True)
@@ -47,11 +51,11 @@ def claim_folder(spec: Spec, folder: Path, resume: bool, process: Process) -> It
             write_spec(spec, folder)
             remove_leftovers(folder)
         except (ValueError, OSError) as error:
-            fault = _explain(error, folder)
-    fault = process.share(fault)
+            fault, is_in_use = _explain(error, folder), isinstance(error, FolderInUseError)
+    fault, is_in_use = process.share((fault, is_in_use))
     try:
         if fault:
-            raise RunFolderError(fault)
+            raise (FolderInUseError if is_in_use else RunFolderError)(fault)
         yield
     except FileNotFoundError:
         if (folder / SPEC).exists():
@@ -91,7 +95,7 @@ def _lock(folder: Path) -> IO[str] | None:
         file.close()
         if error.errno not in (errno.EAGAIN, errno.EACCES):
             return None  # this file system has no locks
-        raise RunFolderError(
+        raise FolderInUseError(
             f"another process is training into {folder}: wait for it, or choose another --run"
         ) from None
     return file

@@ -26,7 +26,7 @@ from .one_part import Session, train_part
 from .protocols import PROTOCOLS, Part, Protocol
 from .spec import ModelSpec, Spec
 
-__all__ = ["ProcessLostError", "train"]
+__all__ = ["ProcessLostError", "rehearse", "train"]
 
 
 class ProcessLostError(RuntimeError):
@@ -66,7 +66,7 @@ def train(
         check_scores(model, spec.model.name, splits)
         protocol = PROTOCOLS[spec.protocol.name](**spec.protocol.arguments)
         parts = protocol.parts(spec)
-        _rehearse(parts[-1].spec, model, splits)
+        rehearse(parts[-1].spec, model, splits)
         with claim_folder(spec, folder, resume, process), StopRequest() as stop:
             session = Session(process, splits, listeners, keep, minutes, stop)
             return _train_parts(protocol, parts, folder, model, session)
@@ -99,7 +99,7 @@ def _train_parts(
     return summary
 
 
-def _rehearse(spec: Spec, model: nn.Module, splits: Splits) -> None:
+def rehearse(spec: Spec, model: nn.Module, splits: Splits) -> None:
     """Attach the sparsifier to a copy: what that raises must not come up after earlier parts were trained."""
     twin = copy.deepcopy(model)
     optimizer = build_optimizer(twin, spec.recipe.optimizer, spec.sparse.sparsity or 0.0)

@@ -1,0 +1,160 @@
+"""Conduct a study: find the runs that are there, plan those that are missing, write what they show."""
+
+import time
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+from torch.nn import functional as F
+
+from ..data import Splits
+from ..training.optimizer import build_optimizer
+from ..training.scores import class_scores
+from ..training.sections import SettingsError
+from .build import build_model, build_splits
+from .evidence.outputs import POINTS, collect_points, write_outputs
+from .grid.budgets import Budget
+from .grid.index import FinishedRun, Index
+from .grid.schedule import Job
+from .grid.wanted import Wanted
+from .run import rehearse
+from .spec import DataSpec, ModelSpec, Spec
+from .studies.study import Study
+
+__all__ = ["Plan", "draw_study", "plan_study", "usable_runs"]
+
+RUNS = "runs"
+TIMED_BATCHES, TIMED_SECONDS = 4, 5.0  # of each network; whichever comes first
+
+
+@dataclass(frozen=True)
+class Plan:
+    """The runs of a study: those that are there, and those to be trained."""
+
+    finished: Sequence[FinishedRun]
+    jobs: Sequence[Job]
+    faults: Sequence[str]  # of runs and points that are left out
+
+    @property
+    def epochs(self) -> int:
+        """How many epochs are still to be trained."""
+        return sum(job.epochs_left for job in self.jobs)
+
+    @property
+    def all_epochs(self) -> int:
+        """How many epochs all runs have, those that are there included."""
+        done = sum(int(run.summary["epochs"]) for run in self.finished)
+        return done + sum(job.wanted.epochs_in_all for job in self.jobs)
+
+
+def plan_study(
+    study: Study, budget: Budget, out: Path, *, data: Mapping[str, Any] = {}, machine: Mapping[str, Any] = {}
+) -> Plan:
+    """Return what the study needs at this budget. Nothing is trained, nothing is written.
+
+    Points that cannot be trained, such as a sparsity that a method cannot reach, are left out with the reason.
+    """
+    index = Index(out / RUNS)
+    usable, faults = usable_runs(study.wanted(budget))
+    finished, jobs = [], []
+    for wanted in usable:
+        run = index.find(wanted)
+        if run is not None:
+            finished.append(run)
+        else:
+            jobs.append(Job(wanted, index.place(wanted, out / RUNS), dict(data), dict(machine)))
+    return Plan(finished, jobs, [*faults, *index.faults])
+
+
+def usable_runs(every: Iterable[Wanted]) -> tuple[list[Wanted], list[str]]:
+    """Return each run once, and a sentence for each that is no possible run."""
+    found: dict[tuple[str, int], Wanted] = {}
+    faults = []
+    for wanted in every:
+        try:
+            found.setdefault((wanted.identity, wanted.windows), wanted)
+        except (SettingsError, ValueError) as error:
+            faults.append(f"{wanted.title} is left out: {error}")
+    return list(found.values()), faults
+
+
+def draw_study(study: Study, budget: Budget, out: Path) -> tuple[list[Path], list[str]]:
+    """Write csv, picture and page from the runs that are there; return their paths and what was left out."""
+    folder, index = out / budget.name / study.name, Index(out / RUNS)
+    usable, faults = usable_runs(study.wanted(budget))
+    runs = [(wanted, index.find(wanted)) for wanted in usable]
+    finished = [(wanted, run) for wanted, run in runs if run is not None]
+    points = collect_points(study, finished, folder / POINTS)
+    return write_outputs(study, budget, folder, points, finished), [*faults, *index.faults]
+
+
+class Rehearsal:
+    """Reads the data and builds every network once, to find before the first run what would stop it."""
+
+    def __init__(self, threads: int) -> None:
+        self._threads = threads
+        self._splits: dict[str, Splits] = {}
+        self._models: dict[tuple[str, str], nn.Module] = {}
+        self._paces: dict[tuple[str, str, int], float] = {}
+
+    def faults(self, jobs: Iterable[Job]) -> list[tuple[Job, str]]:
+        """Return the jobs that cannot be trained, with the reason. Raises if the data cannot be read."""
+        found = []
+        known: dict[str, str] = {}  # by everything but the seed
+        for job in jobs:
+            spec = job.spec(self._threads)
+            key = repr((spec.data, spec.model, spec.sparse, spec.recipe, spec.protocol))
+            if key not in known:
+                splits, model = self._build(spec)
+                try:
+                    rehearse(spec, model, splits)
+                    known[key] = ""
+                except (SettingsError, ValueError, LookupError, RuntimeError) as error:
+                    known[key] = str(error)
+            if known[key]:
+                found.append((job, known[key]))
+        return found
+
+    def seconds(self, jobs: Iterable[Job]) -> float:
+        """Return about how long the jobs take, one after the other, from a few batches of each network."""
+        total = 0.0
+        for job in jobs:
+            spec = job.spec(self._threads)
+            key = (spec.data.name, spec.model.name, spec.recipe.batch_size)
+            if key not in self._paces:
+                splits, model = self._build(spec)
+                self._paces[key] = _seconds_per_epoch(spec, model, splits, self._threads)
+            total += self._paces[key] * job.epochs_left
+        return total
+
+    def _build(self, spec: Spec) -> tuple[Splits, nn.Module]:
+        splits = self._splits.get(spec.data.name)
+        if splits is None:
+            splits = self._splits[spec.data.name] = build_splits(DataSpec.model_validate(spec.data))
+        key = (spec.data.name, spec.model.name)
+        if key not in self._models:
+            model = ModelSpec.model_validate(spec.model)
+            self._models[key] = build_model(model, len(splits.classes), splits.shape[0])
+        return splits, self._models[key]
+
+
+def _seconds_per_epoch(spec: Spec, model: nn.Module, splits: Splits, threads: int) -> float:
+    """Return the time of an epoch of dense training, from a few batches of noise."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(threads)
+    optimizer = build_optimizer(model, spec.recipe.optimizer, 0.0)
+    size = min(spec.recipe.batch_size, len(splits.train))
+    pictures = torch.randn(size, *splits.shape)
+    labels = torch.randint(0, len(splits.classes), (size,))
+    times: list[float] = []
+    while len(times) < TIMED_BATCHES and sum(times) < TIMED_SECONDS:
+        began = time.perf_counter()
+        F.cross_entropy(class_scores(model(pictures)), labels).backward()
+        optimizer.step()
+        optimizer.zero_grad()
+        times.append(time.perf_counter() - began)
+    torch.set_num_threads(before)
+    return min(times) * -(-len(splits.train) // size)

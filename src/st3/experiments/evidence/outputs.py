@@ -1,0 +1,96 @@
+"""What a study leaves behind: points.csv, the picture, a table, and the verdicts."""
+
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from statistics import fmean, stdev
+from typing import TYPE_CHECKING
+
+from ...atomic import write_text
+from ..grid.budgets import Budget
+from ..grid.index import FinishedRun
+from ..grid.wanted import Wanted
+from .drawing import save_figure
+from .points import Point, points_of_run, read_points, write_points
+from .verdicts import Verdict
+
+if TYPE_CHECKING:
+    from ..studies.study import Study
+
+__all__ = ["POINTS", "collect_points", "write_outputs"]
+
+POINTS = "points.csv"
+TABLE = "README.md"
+
+
+def collect_points(study: "Study", finished: Iterable[tuple[Wanted, FinishedRun]], path: Path) -> list[Point]:
+    """Return the published points, those of the finished runs, and those of the csv file whose runs are not there."""
+    found, there = study.published(), set()
+    for wanted, run in finished:
+        there.add(wanted.identity)
+        found += points_of_run(run, wanted.series, wanted.identity)
+    stored = read_points(path) if path.exists() else []
+    return found + [point for point in stored if point.is_ours and point.run.partition("/")[0] not in there]
+
+
+def write_outputs(
+    study: "Study",
+    budget: Budget,
+    folder: Path,
+    points: Sequence[Point],
+    finished: Sequence[tuple[Wanted, FinishedRun]],
+) -> list[Path]:
+    """Write the csv file, the picture and the page of a study into its folder; return their paths."""
+    folder.mkdir(parents=True, exist_ok=True)
+    write_points(folder / POINTS, points)
+    study.write_more(folder, finished)
+    points = read_points(folder / POINTS)  # the picture comes from files alone
+    pictures = save_figure(study.draw(points, budget, folder), folder, study.name)
+    verdicts = study.verdicts(points, budget, folder)
+    write_text(folder / TABLE, _page(study, budget, points, verdicts))
+    return [folder / POINTS, *pictures, folder / TABLE]
+
+
+def _page(study: "Study", budget: Budget, points: Sequence[Point], verdicts: Sequence[Verdict]) -> str:
+    runs = len({point.run.partition("/")[0] for point in points if point.is_ours})
+    lines = [
+        f"# {study.title}",
+        "",
+        f"{study.shown_in[:1].upper()}{study.shown_in[1:]} of the paper, at budget `{budget.name}`: {budget.about}. "
+        f"Drawn from {runs} runs.",
+        "",
+        f"![{study.title}]({study.name}.svg)",
+        "",
+    ]
+    if verdicts:
+        lines += ["| claim | verdict | numbers |", "| --- | --- | --- |"]
+        lines += [f"| {v.sentence} | **{v.answer}** | {v.numbers} |" for v in verdicts]
+        lines += [""]
+    lines += study.table(points) or points_table(points)
+    if study.differences:
+        lines += ["", f"Different from the paper: {study.differences}"]
+    return "\n".join(lines).rstrip() + "\n"
+
+
+def points_table(points: Iterable[Point]) -> list[str]:
+    """Return our points as a Markdown table: mean and standard deviation over seeds."""
+    cells: dict[tuple[str, str, str], dict[float, list[float]]] = defaultdict(lambda: defaultdict(list))
+    for point in points:
+        if point.is_ours:
+            cells[point.data, point.network, point.method][point.sparsity].append(point.accuracy)
+    sparsities = sorted({sparsity for row in cells.values() for sparsity in row})
+    if not cells:
+        return []
+    lines = [
+        "| network | method | " + " | ".join(f"{100 * s:g} %" for s in sparsities) + " |",
+        "| --- | --- | " + " | ".join("---" for _ in sparsities) + " |",
+    ]
+    for (data, network, method), row in cells.items():
+        shown = [_accuracy(row[s]) if s in row else "" for s in sparsities]
+        lines.append(f"| {network} on {data} | {method} | " + " | ".join(shown) + " |")
+    return lines
+
+
+def _accuracy(values: Sequence[float]) -> str:
+    mean = f"{100 * fmean(values):.2f}"
+    return f"{mean} ± {100 * stdev(values):.2f}" if len(values) > 1 else mean
