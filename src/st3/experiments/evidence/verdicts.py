@@ -16,14 +16,26 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from statistics import fmean, variance
-from typing import Literal
+from typing import Final, Literal
 
 from .points import Point
 
-__all__ = ["CANNOT_TELL", "DOES_NOT_HOLD", "HOLDS", "Better", "Claim", "NoBetter", "Verdict", "judge"]
+__all__ = [
+    "CANNOT_TELL",
+    "DOES_NOT_HOLD",
+    "HOLDS",
+    "Answer",
+    "Better",
+    "Claim",
+    "NoBetter",
+    "Verdict",
+    "judge",
+]
 
-HOLDS, DOES_NOT_HOLD, CANNOT_TELL = "holds", "does not hold", "cannot be told at this budget"
 Answer = Literal["holds", "does not hold", "cannot be told at this budget"]
+HOLDS: Final = "holds"
+DOES_NOT_HOLD: Final = "does not hold"
+CANNOT_TELL: Final = "cannot be told at this budget"
 
 
 @dataclass(frozen=True)
@@ -121,18 +133,17 @@ class _Cells:
 def judge(claim: Claim, points: Iterable[Point]) -> Verdict:
     """Return what our points of one setting say about a claim."""
     cells = _Cells(points)
-    answers, numbers = [], []
+    answers: list[Answer] = []
+    numbers = []
     for comparison in claim.comparisons:
         answer, text = _compare(cells, comparison)
         answers.append(answer)
         numbers.append(text)
-    for answer in (DOES_NOT_HOLD, CANNOT_TELL, HOLDS):
-        if answer in answers:
-            return Verdict(claim.sentence, answer, "; ".join(numbers))  # type: ignore[arg-type]
-    raise ValueError(f"the claim {claim.sentence!r} compares nothing")
+    order: tuple[Answer, ...] = (DOES_NOT_HOLD, CANNOT_TELL, HOLDS)
+    return Verdict(claim.sentence, min(answers, key=order.index), "; ".join(numbers))
 
 
-def _compare(cells: _Cells, comparison: Better | NoBetter) -> tuple[str, str]:
+def _compare(cells: _Cells, comparison: Better | NoBetter) -> tuple[Answer, str]:
     one, other = comparison.one, comparison.other
     sparsities = cells.common(one, other, comparison.at)
     missing = [name for name in (one, other) if not cells.values[name]]
@@ -158,7 +169,7 @@ def _compare(cells: _Cells, comparison: Better | NoBetter) -> tuple[str, str]:
     return HOLDS if is_within else DOES_NOT_HOLD if is_better else CANNOT_TELL, shown
 
 
-def _compare_macs(cells: _Cells, comparison: Better, sparsities: Sequence[float]) -> tuple[str, str]:
+def _compare_macs(cells: _Cells, comparison: Better, sparsities: Sequence[float]) -> tuple[Answer, str]:
     def total(name: str) -> float:
         return fmean(fmean(p.macs or 0 for p in cells.values[name][s]) for s in sparsities)
 

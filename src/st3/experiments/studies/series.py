@@ -18,7 +18,9 @@ class Series:
     method: str | Mapping[str, Any]
     more: Mapping[str, Any] = field(default_factory=dict)  # allocation, ramp, ...: of the section `sparse`
     protocol: Mapping[str, Any] = field(default_factory=lambda: {"name": "single"})
-    sparsities: tuple[float, ...] | None = None  # None: those of the budget
+    sparsities: tuple[float | None, ...] | None = (
+        None  # None: those of the budget; (None,): the protocol says it
+    )
     times: int = 1  # as many epochs as usual, times this
     windows: int = 0  # in which the switches of every weight are counted
 
@@ -48,6 +50,15 @@ HARD_RESCALE = Series("hard-rescale", "hard, straight-through, rescale", st3_wit
 SOFT_STE = Series("soft-ste", "soft, straight-through", st3_with(rescale=False))
 SOFT_RESCALE = Series("soft-rescale", "soft, rescale", st3_with(straight_through=False))
 
+# The same with LAMP, which scores weights within their layers.
+LAMP = {"allocation": "lamp"}
+ST3_LAMP = Series("st3-lamp", "ST-3, LAMP", "st3", LAMP)
+HARD_LAMP = Series("hard-lamp", "hard, straight-through, LAMP", HARD.method, LAMP)
+HARD_RESCALE_LAMP = Series(
+    "hard-rescale-lamp", "hard, straight-through, rescale, LAMP", HARD_RESCALE.method, LAMP
+)
+SOFT_STE_LAMP = Series("soft-ste-lamp", "soft, straight-through, LAMP", SOFT_STE.method, LAMP)
+
 # Cycles, each pruning 20 % of the rest.
 LRR = Series("lrr", "LRR", "gmp", protocol={"name": "lrr"})
 LRR_RESET = Series(
@@ -57,3 +68,7 @@ LRR_RESET = Series(
     protocol={"name": "lrr", "arguments": {"reset_seed": True}},
 )
 LRR_ST3 = Series("lrr-st3", "LRR + ST-3", "st3", {"ramp": "constant"}, {"name": "lrr"})
+
+# Methods that only published points have.
+PUBLISHED_LABELS = {"dnw": "DNW", "rigl": "RigL", "rigl-erk": "RigL + ERK", "str": "STR", "gmp": "GMP"}
+PUBLISHED_LABELS |= {series.name: series.label for series in (GRANET, PROBMASK)}

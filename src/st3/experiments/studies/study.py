@@ -21,7 +21,7 @@ from ..evidence.verdicts import Claim, Verdict, judge
 from ..grid.budgets import Budget, Setting
 from ..grid.index import FinishedRun
 from ..grid.wanted import Wanted
-from .series import DENSE, Series
+from .series import DENSE, PUBLISHED_LABELS, Series
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -112,7 +112,8 @@ class Study(ABC):
             shown += [p for p in points if not p.is_ours and p.network == panel.network]
         labels = {series.name: series.label for series in panel.series}
         if panel.with_published:
-            labels |= {p.method: p.method for p in shown if p.method not in labels and p.method != DENSE.name}
+            others = {p.method for p in shown} - {*labels, DENSE.name}
+            labels |= {name: PUBLISHED_LABELS.get(name, name) for name in sorted(others)}
         dense = (
             [p for p in own if p.method == DENSE.name] if panel.has_dense and panel.y == "accuracy" else []
         )
@@ -133,7 +134,7 @@ def runs_of(series: Series, setting: Setting, seeds: Sequence[int]) -> Iterable[
     if series.name == DENSE.name:
         sparsities = [None]
     elif series.is_one_run:
-        sparsities = [max(s for s in sparsities if s is not None)]
+        sparsities = [max(sparsities, key=lambda sparsity: sparsity or 0.0)]
     for sparsity in sparsities:
         sparse = {
             "method": series.method,
