@@ -202,11 +202,12 @@ def _say_cost(plan: "Plan", jobs: list[Any], seconds: float) -> None:
 def _draw(study: "Study", budget: "Budget", out: Path) -> None:
     from ..experiments.conduct import draw_study
 
-    paths, faults = draw_study(study, budget, out.absolute())
-    _warn(faults)
-    page = paths[-1].read_text(encoding="utf-8")
-    print("\n".join(line for line in page.splitlines() if line.startswith(("|", "#"))))
-    print("\nWritten\n" + "\n".join(f"  {path}" for path in paths))
+    drawn = draw_study(study, budget, out.absolute())
+    _warn(drawn.faults)
+    print(f"{study.title} ({study.shown_in}), budget {budget.name}: {drawn.runs} runs")
+    for verdict in drawn.verdicts:
+        print(f"  {verdict.sentence}\n    {verdict.answer}: {verdict.numbers}")
+    print("\nWritten\n" + "\n".join(f"  {path}" for path in drawn.paths))
 
 
 def _warn(faults: Any) -> None:

@@ -15,7 +15,8 @@ from ..training.optimizer import build_optimizer
 from ..training.scores import class_scores
 from ..training.sections import SettingsError
 from .build import build_model, build_splits
-from .evidence.outputs import POINTS, collect_points, write_outputs
+from .evidence.outputs import POINTS, collect_points, count_runs, write_outputs
+from .evidence.verdicts import Verdict
 from .grid.budgets import Budget
 from .grid.index import FinishedRun, Index
 from .grid.schedule import Job
@@ -24,7 +25,7 @@ from .run import rehearse
 from .spec import DataSpec, ModelSpec, Spec
 from .studies.study import Study
 
-__all__ = ["Plan", "draw_study", "plan_study", "usable_runs"]
+__all__ = ["Drawn", "Plan", "Rehearsal", "draw_study", "plan_study", "usable_runs"]
 
 RUNS = "runs"
 TIMED_BATCHES, TIMED_SECONDS = 4, 5.0  # of each network; whichever comes first
@@ -81,14 +82,25 @@ def usable_runs(every: Iterable[Wanted]) -> tuple[list[Wanted], list[str]]:
     return list(found.values()), faults
 
 
-def draw_study(study: Study, budget: Budget, out: Path) -> tuple[list[Path], list[str]]:
-    """Write csv, picture and page from the runs that are there; return their paths and what was left out."""
+@dataclass(frozen=True)
+class Drawn:
+    """What was drawn."""
+
+    runs: int  # that the picture rests on
+    verdicts: Sequence[Verdict]
+    paths: Sequence[Path]
+    faults: Sequence[str]  # of runs and points that were left out
+
+
+def draw_study(study: Study, budget: Budget, out: Path) -> Drawn:
+    """Write csv, picture and page of a study from the runs that are there, and from its csv file."""
     folder, index = out / budget.name / study.name, Index(out / RUNS)
     usable, faults = usable_runs(study.wanted(budget))
     runs = [(wanted, index.find(wanted)) for wanted in usable]
     finished = [(wanted, run) for wanted, run in runs if run is not None]
     points = collect_points(study, finished, folder / POINTS)
-    return write_outputs(study, budget, folder, points, finished), [*faults, *index.faults]
+    paths, verdicts = write_outputs(study, budget, folder, points, finished)
+    return Drawn(count_runs(points), verdicts, paths, [*faults, *index.faults])
 
 
 class Rehearsal:

@@ -17,7 +17,7 @@ from .verdicts import Verdict
 if TYPE_CHECKING:
     from ..studies.study import Study
 
-__all__ = ["POINTS", "collect_points", "write_outputs"]
+__all__ = ["POINTS", "collect_points", "count_runs", "write_outputs"]
 
 POINTS = "points.csv"
 TABLE = "README.md"
@@ -39,8 +39,8 @@ def write_outputs(
     folder: Path,
     points: Sequence[Point],
     finished: Sequence[tuple[Wanted, FinishedRun]],
-) -> list[Path]:
-    """Write the csv file, the picture and the page of a study into its folder; return their paths."""
+) -> tuple[list[Path], list[Verdict]]:
+    """Write the csv file, the picture and the page of a study into its folder; return their paths and the verdicts."""
     folder.mkdir(parents=True, exist_ok=True)
     write_points(folder / POINTS, points)
     study.write_more(folder, finished)
@@ -48,16 +48,20 @@ def write_outputs(
     pictures = save_figure(study.draw(points, budget, folder), folder, study.name)
     verdicts = study.verdicts(points, budget, folder)
     write_text(folder / TABLE, _page(study, budget, points, verdicts))
-    return [folder / POINTS, *pictures, folder / TABLE]
+    return [folder / POINTS, *pictures, folder / TABLE], verdicts
+
+
+def count_runs(points: Iterable[Point]) -> int:
+    """Return how many runs of ours the points come from."""
+    return len({point.run.partition("/")[0] for point in points if point.is_ours})
 
 
 def _page(study: "Study", budget: Budget, points: Sequence[Point], verdicts: Sequence[Verdict]) -> str:
-    runs = len({point.run.partition("/")[0] for point in points if point.is_ours})
     lines = [
         f"# {study.title}",
         "",
         f"{study.shown_in[:1].upper()}{study.shown_in[1:]} of the paper, at budget `{budget.name}`: {budget.about}. "
-        f"Drawn from {runs} runs.",
+        f"Drawn from {count_runs(points)} runs.",
         "",
         f"![{study.title}]({study.name}.svg)",
         "",

@@ -174,7 +174,7 @@ def _compare_macs(cells: _Cells, comparison: Better, sparsities: Sequence[float]
         return fmean(fmean(p.macs or 0 for p in cells.values[name][s]) for s in sparsities)
 
     ratio = total(comparison.one) / total(comparison.other)
-    answer = HOLDS if ratio < 0.98 else DOES_NOT_HOLD if ratio > 1.02 else CANNOT_TELL
+    answer: Answer = HOLDS if ratio < 0.98 else DOES_NOT_HOLD if ratio > 1.02 else CANNOT_TELL
     return (
         answer,
         f"{comparison.one} has {ratio:.2f} times the MACs of {comparison.other} at {_percents(sparsities)}",

@@ -1,0 +1,97 @@
+"""Studies with a drawing of their own, against what is known about them."""
+
+import csv
+import json
+from pathlib import Path
+
+import pytest
+
+from st3.experiments.conduct import draw_study
+from st3.experiments.grid.budgets import BUDGETS
+from st3.experiments.studies import STUDIES
+from st3.experiments.studies.switches import COLUMNS
+from st3.experiments.studies.tables import allocated_macs
+
+DIGITS = BUDGETS["digits"]
+ROOT = Path(__file__).parents[3]
+
+
+def rows(path):
+    with path.open(newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def test_one_weight_jumps_under_hard_thresholding_and_not_under_soft(tmp_path):
+    draw_study(STUDIES["operators"](), DIGITS, tmp_path)
+    steps = [{k: float(v) for k, v in row.items()} for row in rows(tmp_path / "digits/operators/weights.csv")]
+    pairs = list(zip(steps, steps[1:], strict=False))
+    longest = {name: max(abs(b[name] - a[name]) for a, b in pairs) for name in ("raw", "hard", "soft")}
+    assert longest["hard"] > 0.5  # the whole threshold at once
+    assert longest["soft"] <= longest["raw"] + 1e-9
+    for row in steps:
+        assert row["hard"] == pytest.approx(row["raw"] if row["raw"] > 0.5 else 0.0, abs=1e-4)
+        assert row["soft"] == pytest.approx(max(row["raw"] - 0.5, 0.0), abs=1e-4)
+
+
+@pytest.mark.parametrize(
+    ("network", "sparsity", "allocation", "million"),
+    [
+        ("mobilenet_v1", 0.75, "uniform", 142.2),
+        ("mobilenet_v1", 0.95, "erk", 83.7),
+        ("resnet50", 0.8, "erk", 1692.1),
+        ("resnet50", 0.9, "uniform", 408.9),
+    ],
+)
+def test_multiply_adds_of_allocations_without_training(network, sparsity, allocation, million):
+    assert allocated_macs(network, sparsity, allocation, ()) / 1e6 == pytest.approx(million, abs=0.06)
+
+
+def test_the_tables_hold_every_published_row_and_what_our_counter_gives(tmp_path):
+    draw_study(STUDIES["table-mobilenet"](), DIGITS, tmp_path)
+    page = (tmp_path / "digits/table-mobilenet/README.md").read_text()
+    assert len([line for line in page.splitlines() if line.startswith("| ") and " % |" in line]) == 18
+    assert "| GMP | 74.11 % | 67.70 | 163 | 163.4 |" in page  # first layer and depthwise layers dense
+    assert "| RigL + ERK | 90 % | 62.33 | 154 | 154.3 |" in page
+    assert "| ST-3 | 80 % | 69.10 | 181 |  |" in page  # it depends on the trained weights
+
+
+def switch_rows(cubic, fixed):
+    """Return rows in which every weight switches so often: {seed: times in each window}."""
+    return [
+        (method, seed, window, 1, 2, "active", times, 10)
+        for method, seeds in (("st3-cubic", cubic), ("st3-constant", fixed))
+        for seed, windows in seeds.items()
+        for window, times in enumerate(windows, start=1)
+    ]
+
+
+@pytest.mark.parametrize(
+    ("cubic", "answers"),
+    [
+        ({0: [9, 2, 8, 9], 1: [9, 2, 8, 9]}, ["holds", "holds"]),
+        ({0: [2, 9, 8, 9], 1: [2, 9, 8, 9]}, ["holds", "does not hold"]),
+        ({0: [90, 20, 80, 90], 1: [90, 20, 80, 90]}, ["does not hold", "holds"]),
+        ({0: [9, 2, 8, 9]}, ["cannot be told at this budget"] * 2),
+    ],
+)
+def test_switches_with_the_ramp_are_compared_with_those_without(tmp_path, cubic, answers):
+    folder = tmp_path / "digits/switches"
+    folder.mkdir(parents=True)
+    fixed = {seed: [10, 10, 10, 10] for seed in cubic}
+    with (folder / "switches.csv").open("w", newline="") as file:
+        csv.writer(file).writerows([COLUMNS, *switch_rows(cubic, fixed)])
+    drawn = draw_study(STUDIES["switches"](), DIGITS, tmp_path)
+    assert [verdict.answer for verdict in drawn.verdicts] == answers
+
+
+def test_the_costs_are_those_of_the_benchmark(tmp_path):
+    measured = json.loads((ROOT / "results/benchmarks/step-overhead-methods.json").read_text())
+    draw_study(STUDIES["costs"](), DIGITS, tmp_path)
+    shown = {row["method"]: row for row in rows(tmp_path / "digits/costs/costs.csv")}
+    assert shown.keys() == {row["method"] for row in measured["rows"]}
+    for row in measured["rows"]:
+        ratio = row["sparse over dense step"]
+        assert (float(shown[row["method"]]["min"]), float(shown[row["method"]]["median"])) == (
+            ratio["min"],
+            ratio["median"],
+        )
