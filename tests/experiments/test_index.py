@@ -11,7 +11,7 @@ from st3.experiments.grid.index import Index
 from st3.experiments.grid.wanted import Wanted
 from st3.experiments.run import train
 
-WANTED = Wanted("st3", "digits", "digits_cnn", {"method": "st3", "sparsity": 0.9}, "digits", 1)
+WANTED = Wanted("st3", "digits", "digits_cnn", {"method": "st3", "sparsity": 0.9}, "digits", 2)
 ROOT = Path(__file__).parents[2]
 
 
@@ -38,12 +38,12 @@ def test_a_run_is_found_whatever_its_folder_is_called(copied):
 
 def test_another_seed_or_sparsity_is_another_run(runs):
     for sparse, seed in (({"method": "st3", "sparsity": 0.91}, 0), (WANTED.sparse, 1)):
-        other = Wanted("st3", "digits", "digits_cnn", sparse, "digits", 1, seed=seed)
+        other = Wanted("st3", "digits", "digits_cnn", sparse, "digits", 2, seed=seed)
         assert Index(runs).find(other) is None
 
 
 def test_a_run_that_did_not_count_switches_is_not_found_for_them(runs):
-    counted = Wanted("st3", "digits", "digits_cnn", WANTED.sparse, "digits", 1, windows=4)
+    counted = Wanted("st3", "digits", "digits_cnn", WANTED.sparse, "digits", 2, windows=2)
     assert counted.identity == WANTED.identity
     assert Index(runs).find(counted) is None
     assert Index(runs).place(counted, runs).name == counted.folder

@@ -1,5 +1,6 @@
 """Several runs in one figure."""
 
+import re
 import sys
 from pathlib import Path
 
@@ -81,3 +82,21 @@ def test_without_matplotlib_the_error_says_what_to_install(
     with pytest.raises(ImportError, match=r"^drawing needs matplotlib: pip install 'st3\[plot\]'$"):
         plot_runs([write_run(tmp_path / "run", 2)], tmp_path / "picture.png")
     assert not (tmp_path / "picture.png").exists()
+
+
+@pytest.mark.parametrize("over", ["sparsity", "macs"])
+def test_finished_runs_are_points_over_sparsity_and_multiply_adds(tmp_path: Path, over: str) -> None:
+    results = Path(__file__).parents[2] / "results" / "cifar10-resnet20-8-epochs"
+    runs = [results / name for name in ("st3-0.95", "gmp-0.95", "hard-ste-0.95", "dense")]
+    path = plot_runs(runs, tmp_path / "runs.svg", over)
+    text = path.read_text()
+    for label in ("gmp", "st3", "soft False", "dense"):  # beside the letters' outlines
+        assert re.search(f"<!-- .*{label}.* -->", text)
+
+
+def test_an_unfinished_run_cannot_be_drawn_over_sparsity(tmp_path: Path) -> None:
+    run = write_run(tmp_path / "going", 1, planned=8)
+    with pytest.raises(
+        ValueError, match=r"going is not finished: only finished runs can be drawn over sparsity"
+    ):
+        plot_runs([run], tmp_path / "runs.svg", "sparsity")

@@ -1,7 +1,7 @@
 """`st3 plot`."""
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, get_args
 
 import typer
 
@@ -15,13 +15,20 @@ def plot(
     out: Annotated[Path, typer.Option(help="The figure: .png, .svg or .pdf.", metavar="FILE")] = Path(
         "runs.png"
     ),
+    over: Annotated[
+        str, typer.Option(help="epochs; or the results over sparsity or macs.", metavar="AXIS")
+    ] = "epochs",
     debug: Annotated[bool, Debug] = False,
 ) -> None:
     """Draw runs into one figure, to compare them. Needs matplotlib.
 
-    For example: st3 plot runs/* --out compared.png
+    For example: st3 plot runs/* --out compared.png, or st3 plot runs/* --over sparsity
     """
-    from ..experiments.plots import plot_runs
+    from ..experiments.plots import Over, plot_runs
 
-    plot_runs(runs, out)
+    if over not in get_args(Over):
+        raise typer.BadParameter(
+            f"must be one of {', '.join(get_args(Over))}, got {over!r}", param_hint="--over"
+        )
+    plot_runs(runs, out, over)  # type: ignore[arg-type]  # checked above
     print(out)

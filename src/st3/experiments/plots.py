@@ -1,16 +1,19 @@
-"""Several runs in one figure: validation accuracy and sparsity over epochs."""
+"""Several runs in one figure: over epochs, or their results over sparsity or multiply-adds."""
 
 import os
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 from ..atomic import write_file
 from ..training.paths import SPEC
 from ..training.sections import flatten
 from .essence import is_circumstance
-from .results import Run
-from .spec import DENSE
+from .evidence.drawing import Curves, draw_curves, new_figure
+from .evidence.points import points_of_run
+from .grid.index import FinishedRun
+from .results import ResultsError, Run
+from .spec import DENSE, read_spec
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -18,14 +21,21 @@ if TYPE_CHECKING:
 
 __all__ = ["labels", "plot_runs"]
 
+Over = Literal["epochs", "sparsity", "macs"]
 ENDINGS = (".png", ".svg", ".pdf")
 # Colour-blind readers can tell these apart; where they repeat, the dashes differ.
 COLOURS = ("#1f4e79", "#c8501e", "#4aa3c7", "#8a6d00", "#111111", "#b07aa1")
 DASHES = ("-", "--", ":", "-.")
 
 
-def plot_runs(runs: Sequence[str | os.PathLike[str]], destination: str | os.PathLike[str]) -> Path:
-    """Draw the runs into `destination`, a .png, .svg or .pdf file; return its path. Needs matplotlib."""
+def plot_runs(
+    runs: Sequence[str | os.PathLike[str]], destination: str | os.PathLike[str], over: Over = "epochs"
+) -> Path:
+    """Draw the runs into `destination`, a .png, .svg or .pdf file; return its path. Needs matplotlib.
+
+    Over epochs, every run is a curve of validation accuracy and one of sparsity. Over sparsity or multiply-adds
+    ("macs"), every finished run is a point of test accuracy; runs that differ in sparsity and seed alone are a curve.
+    """
     path = Path(destination)
     kind = path.suffix.lower()
     if kind not in ENDINGS:
@@ -33,7 +43,8 @@ def plot_runs(runs: Sequence[str | os.PathLike[str]], destination: str | os.Path
         raise ValueError(f"cannot draw into {path.name!r}: the name must end in {known}")
     if not runs:
         raise ValueError("nothing to draw: give at least one run's folder")
-    figure = _draw([Run.open(run) for run in runs])
+    opened = [Run.open(run) for run in runs]
+    figure = _draw(opened) if over == "epochs" else _draw_results(opened, over)
     path.parent.mkdir(parents=True, exist_ok=True)
     write_file(path, lambda file: figure.savefig(file, format=kind[1:], dpi=150))
     return path
@@ -130,6 +141,38 @@ def _draw(runs: Sequence[Run]) -> "Figure":
     names = [_escape(label) for label in labels(runs)]
     figure.legend(accuracy.get_lines(), names, loc="outside lower left", frameon=False, fontsize=9)
     return figure
+
+
+def _draw_results(runs: Sequence[Run], over: Literal["sparsity", "macs"]) -> "Figure":
+    """Draw the test accuracy of finished runs; dense ones are a line."""
+    points = []
+    for run, curve in zip(runs, _curve_names(runs), strict=True):
+        if run.summary is None:
+            raise ResultsError(f"{run.path} is not finished: only finished runs can be drawn over {over}")
+        points += points_of_run(
+            FinishedRun(run.path, read_spec(run.path / SPEC), run.summary), curve, str(run.path)
+        )
+    figure = new_figure(1)
+    curves = {point.method: _escape(point.method) for point in points if point.method != DENSE}
+    dense = [point for point in points if point.method == DENSE]
+    shown = [point for point in points if point.method != DENSE]
+    draw_curves(figure.add_subplot(), Curves("Test accuracy", shown, curves, over, dense=dense))
+    return figure
+
+
+def _curve_names(runs: Sequence[Run]) -> list[str]:
+    """Name the curve of each run by its method and the settings that differ, but for sparsity and seeds."""
+    apart = ("seeds.", "sparse.sparsity", "sparse.method.name")
+    flat = [{k: v for k, v in _settings(run).items() if not k.startswith(apart)} for run in runs]
+    sparse = [spec for run, spec in zip(runs, flat, strict=True) if run.method is not None]
+    keys = dict.fromkeys(key for spec in sparse for key in spec if not is_circumstance(key))
+    differing = [key for key in keys if len({repr(spec.get(key)) for spec in sparse}) > 1]
+    return [
+        DENSE
+        if run.method is None
+        else ", ".join([run.method, *(_describe(k, spec[k]) for k in differing if k in spec)])
+        for run, spec in zip(runs, flat, strict=True)
+    ]
 
 
 def _percent(fraction: float | None) -> float:

@@ -1,6 +1,7 @@
 """Studies with a drawing of their own, against what is known about them."""
 
 import csv
+import itertools
 import json
 from pathlib import Path
 
@@ -24,7 +25,7 @@ def rows(path):
 def test_one_weight_jumps_under_hard_thresholding_and_not_under_soft(tmp_path):
     draw_study(STUDIES["operators"](), DIGITS, tmp_path)
     steps = [{k: float(v) for k, v in row.items()} for row in rows(tmp_path / "digits/operators/weights.csv")]
-    pairs = list(zip(steps, steps[1:], strict=False))
+    pairs = list(itertools.pairwise(steps))
     longest = {name: max(abs(b[name] - a[name]) for a, b in pairs) for name in ("raw", "hard", "soft")}
     assert longest["hard"] > 0.5  # the whole threshold at once
     assert longest["soft"] <= longest["raw"] + 1e-9

@@ -7,7 +7,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from ...training.paths import SPEC, SWITCHES, VERSIONS
+from ...training.paths import SPEC, SUMMARY, SWITCHES, VERSIONS
 from ...training.sections import SettingsError
 from ..essence import identity
 from ..folder import RunFolderError, read_summary
@@ -63,16 +63,39 @@ class Index:
         begun = [place for place, spec in self._places.get(wanted.identity, ()) if _records(spec, wanted)]
         return begun[0] if begun else runs / wanted.folder
 
+    def _leave_out(self, fault: str) -> None:
+        if fault not in self.faults:
+            self.faults.append(fault)
+
     def _finished(self, wanted: Wanted) -> Iterator[FinishedRun]:
         for place, spec in self._places.get(wanted.identity, ()):
             try:
                 summary = read_summary(place)
             except RunFolderError as error:
-                if str(error) not in self.faults:
-                    self.faults.append(str(error))
+                self._leave_out(str(error))
                 continue
-            if summary is not None and _records(spec, wanted):
+            if summary is None or not _records(spec, wanted):
+                continue
+            if _is_complete(summary):
                 yield FinishedRun(place, spec, summary)
+            else:
+                self._leave_out(f"{place / SUMMARY} lacks the accuracy, epochs or multiply-adds of the run")
+
+
+def _is_complete(summary: dict[str, Any]) -> bool:
+    """Return whether a summary, or each of its cycles, has the numbers of a point."""
+    cycles = summary.get("cycles")
+    for part in cycles if isinstance(cycles, list) else [summary]:
+        try:
+            (
+                float(part["test"]["accuracy"]),
+                float(part["sparsity"]),
+                int(part["epochs"]),
+                int(part["sparse_macs"]),
+            )
+        except (KeyError, TypeError, ValueError):
+            return False
+    return True
 
 
 def _records(spec: Spec, wanted: Wanted) -> bool:
