@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from statistics import fmean, stdev
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from ...atomic import write_file
 from .points import Point
@@ -34,6 +34,7 @@ class Curves:
     x: Axis = "sparsity"
     y: Axis = "accuracy"
     dense: Sequence[Point] = ()  # a line to compare with
+    looks: Sequence[str] = ()  # the methods of all panels of a figure: each looks the same in every panel
 
 
 def new_figure(panels: int) -> "Figure":
@@ -49,7 +50,9 @@ def new_figure(panels: int) -> "Figure":
 
 def draw_curves(axes: "Axes", curves: Curves) -> None:
     """Draw one panel."""
-    for number, (method, label) in enumerate(curves.labels.items()):
+    looks = [*dict.fromkeys([*curves.looks, *curves.labels])]
+    for method, label in curves.labels.items():
+        number = looks.index(method)
         colour, marker = COLOURS[number % len(COLOURS)], MARKERS[number % len(MARKERS)]
         for is_ours in (True, False):
             points = [p for p in curves.points if p.method == method and p.is_ours == is_ours]
@@ -123,7 +126,7 @@ def _unit(axis: Axis) -> str:
 
 
 def _scale(axes: "Axes", curves: Curves) -> None:
-    from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator, ScalarFormatter
+    from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 
     axes.set_xscale("log")
     if curves.x == "sparsity":
@@ -136,7 +139,16 @@ def _scale(axes: "Axes", curves: Curves) -> None:
         axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{100 * (1 - value):g} %"))
         axes.xaxis.set_minor_locator(NullLocator())
     else:
-        axes.xaxis.set_major_formatter(ScalarFormatter())
+        _label_numbers(axes.xaxis)
     if curves.y == "macs":
         axes.set_yscale("log")
-        axes.yaxis.set_major_formatter(ScalarFormatter())
+        _label_numbers(axes.yaxis)
+
+
+def _label_numbers(axis: Any) -> None:
+    """Label a log axis with plain numbers: 50, 100, 200."""
+    from matplotlib.ticker import LogLocator, NullLocator, ScalarFormatter
+
+    axis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
+    axis.set_major_formatter(ScalarFormatter())
+    axis.set_minor_locator(NullLocator())

@@ -80,10 +80,12 @@ class Study(ABC):
             panel for panel in self.panels() if panel.with_published or panel.network in budget.settings
         ]
         figure = new_figure(max(1, len(panels)))
-        for number, panel in enumerate(panels, start=1):
-            columns = min(2, len(panels))
+        every = [self._curves(panel, points, budget) for panel in panels]
+        looks = [method for curves in every for method in curves.labels]
+        columns = min(2, len(panels))
+        for number, curves in enumerate(every, start=1):
             axes = figure.add_subplot(-(-len(panels) // columns), columns, number)
-            draw_curves(axes, self._curves(panel, points, budget))
+            draw_curves(axes, replace(curves, looks=looks))
         return figure
 
     def table(self, points: Sequence[Point]) -> list[str]:
