@@ -134,7 +134,8 @@ def _scale(axes: "Axes", curves: Curves) -> None:
         wanted = [
             t for t in (0.8, 0.5, 0.3, 0.2, 0.1, 0.05, 0.02, 0.01, 0.005) if left and left[0] <= t <= left[-1]
         ]
-        axes.invert_xaxis()
+        if left:
+            axes.set_xlim(1.15 * left[-1], left[0] / 1.15)  # sparsity rises to the right
         axes.xaxis.set_major_locator(FixedLocator(wanted or left))
         axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{100 * (1 - value):g} %"))
         axes.xaxis.set_minor_locator(NullLocator())
