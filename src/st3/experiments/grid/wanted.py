@@ -58,8 +58,8 @@ class Wanted:
     @property
     def title(self) -> str:
         """A few words for tables and messages."""
-        asked = self.spec.sparse.sparsity
-        sparsity = "" if asked is None or self.spec.sparse.is_dense else f" {100 * asked:g} %"
+        asked = self.sparse.get("sparsity")
+        sparsity = "" if asked is None else f" {100 * asked:g} %"
         return f"{self.series}{sparsity} {self.model} seed {self.seed}"
 
     @property
