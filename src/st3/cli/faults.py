@@ -90,6 +90,7 @@ def _named_errors() -> tuple[type[Exception], ...]:
     from ..core.errors import CheckpointError, TargetMissedError, WeightsReplacedError
     from ..data.errors import DataError
     from ..experiments.folder import RunFolderError
+    from ..experiments.grid.schedule import WorkersError
     from ..experiments.results import ResultsError
     from ..experiments.run import ProcessLostError
     from ..files.tracing import ExportError
@@ -107,6 +108,7 @@ def _named_errors() -> tuple[type[Exception], ...]:
         TargetMissedError,
         WeightsError,
         WeightsReplacedError,
+        WorkersError,
     )
 
 

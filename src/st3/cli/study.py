@@ -166,14 +166,16 @@ def _train(plan: "Plan", out: Path, workers: int, ray: str | None) -> int:
         jobs.remove(job)
         _warn([f"{job.wanted.title} is left out: {reason}"])
     _say_cost(plan, jobs, rehearsal.seconds(jobs) / workers)
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
     progress = progress_for(jobs)
     try:
         with _workers(workers, threads, out, ray) as pool, progress:
-            train_all(jobs, pool, progress.update)
+            stopped = train_all(jobs, pool, progress.update)
     except KeyboardInterrupt:
+        print("stopped at once; the work since the last checkpoints is lost: the same command goes on", file=sys.stderr)
+        raise typer.Exit(128 + signal.SIGINT) from None
+    if stopped is not None:
         print("stopped; every run is saved: the same command goes on", file=sys.stderr)
-        raise typer.Exit(130) from None
+        raise typer.Exit(128 + stopped)
     failed = [job for job in jobs if job.state == "failed"]
     for job in failed:
         print(f"{job.wanted.title} failed: {job.message} ({job.folder})", file=sys.stderr)

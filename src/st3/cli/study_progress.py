@@ -59,14 +59,12 @@ class PlainStudy:
 
     def _seconds_left(self) -> float | None:
         """Return the time left, or None before the first epoch and at the end."""
-        ended = ("done", "failed", "stopped")
-        left = sum(job.epochs_left for job in self.jobs if job.state not in ended)
-        done = sum(
-            n
-            for n, job in zip(self._epochs, self.jobs, strict=True)
-            if job.state not in ("failed", "stopped")
-        )
-        done -= left
+        done = left = 0
+        for job, epochs in zip(self.jobs, self._epochs, strict=True):
+            if job.state in ("failed", "stopped"):
+                continue
+            now = 0 if job.state == "done" else epochs if job.state == "queued" else job.epochs_left
+            done, left = done + epochs - now, left + now
         return (time.monotonic() - self._began) / done * left if done and left else None
 
 

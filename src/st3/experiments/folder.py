@@ -15,7 +15,15 @@ from .essence import differences
 from .record_types import FinishedRecord, find_fault
 from .spec import Spec, read_spec
 
-__all__ = ["FolderInUseError", "RunFolderError", "check_folder", "claim_folder", "read_summary", "write_spec"]
+__all__ = [
+    "FolderInUseError",
+    "RunFolderError",
+    "check_folder",
+    "claim_folder",
+    "is_in_use",
+    "read_summary",
+    "write_spec",
+]
 
 
 class RunFolderError(ValueError):
@@ -99,6 +107,19 @@ def _lock(folder: Path) -> IO[str] | None:
             f"another process is training into {folder}: wait for it, or choose another --run"
         ) from None
     return file
+
+
+def is_in_use(folder: Path) -> bool:
+    """Return whether a process is training into the folder at this moment."""
+    try:
+        lock = _lock(folder)
+    except FolderInUseError:
+        return True
+    except OSError:
+        return False  # there is no such folder yet
+    if lock is not None:
+        lock.close()
+    return False
 
 
 def read_summary(folder: Path) -> dict[str, Any] | None:

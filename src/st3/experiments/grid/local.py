@@ -8,12 +8,14 @@ import subprocess
 import sys
 from pathlib import Path
 from types import TracebackType
-from typing import IO, Any, Self
+from typing import IO
 
-from .schedule import Job, Workers
-from .worker import STOPPED
+from .schedule import TRIES, Job, Workers, WorkersError
+from .worker import READY, STOPPED
 
 __all__ = ["LocalWorkers"]
+
+PATIENCE = 5.0  # seconds for a process that has closed its output to end
 
 
 class _Process:
@@ -21,31 +23,57 @@ class _Process:
 
     def __init__(self, threads: int, log: IO[bytes]) -> None:
         self.job: Job | None = None
-        self.process = subprocess.Popen(
-            [sys.executable, "-m", "st3.experiments.grid.worker"],
+        self.is_ready = False
+        path = os.pathsep.join(place or os.getcwd() for place in sys.path)  # it finds the modules that we find
+        self._process = subprocess.Popen(
+            [sys.executable, "-P", "-m", "st3.experiments.grid.worker"],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=log,
-            env=os.environ | {"OMP_NUM_THREADS": str(threads)},
+            env=os.environ | {"OMP_NUM_THREADS": str(threads), "PYTHONPATH": path},
             start_new_session=True,  # Ctrl-C reaches this process only, which tells the workers
         )
 
     @property
     def output(self) -> IO[bytes]:
-        assert self.process.stdout is not None
-        return self.process.stdout
+        assert self._process.stdout is not None
+        return self._process.stdout
 
     def send(self, job: Job, threads: int) -> None:
         self.job = job
         task = {"spec": job.spec(threads).model_dump(mode="json"), "folder": str(job.folder)}
-        assert self.process.stdin is not None
-        self.process.stdin.write(f"{json.dumps(task)}\n".encode())
-        self.process.stdin.flush()
+        assert self._process.stdin is not None
+        with contextlib.suppress(BrokenPipeError):  # it has just died: its output says so
+            self._process.stdin.write(f"{json.dumps(task)}\n".encode())
+            self._process.stdin.flush()
+
+    def read(self) -> tuple[str, str] | None:
+        """Return the outcome and the message of the next answer; None if the process has died."""
+        line = self.output.readline()
+        if not line.endswith(b"\n"):
+            return None
+        answer: dict[str, str] = json.loads(line)
+        return answer["outcome"], answer["message"]
 
     def close(self) -> None:
         """End the input: the worker lets its run save, and ends."""
-        assert self.process.stdin is not None
-        self.process.stdin.close()
+        assert self._process.stdin is not None
+        with contextlib.suppress(BrokenPipeError):
+            self._process.stdin.close()
+
+    def kill(self) -> None:
+        self._process.kill()
+
+    def bury(self) -> str:
+        """Wait for the end of a process that has closed its output; return how it ended."""
+        self.close()
+        try:
+            code = self._process.wait(PATIENCE)
+        except subprocess.TimeoutExpired:
+            self._process.kill()
+            code = self._process.wait()
+        self.output.close()
+        return f"was killed by signal {-code}" if code < 0 else f"ended with code {code}"
 
 
 class LocalWorkers(Workers):
@@ -56,16 +84,16 @@ class LocalWorkers(Workers):
         log.parent.mkdir(parents=True, exist_ok=True)
         self._log = log.open("ab")
         self._processes: list[_Process] = []
+        self._stillborn = 0  # processes in a row that died before they were ready
         self._selector = selectors.DefaultSelector()
 
-    def __enter__(self) -> Self:
-        return self
-
     def __exit__(self, kind: type[BaseException] | None, error: object, trace: TracebackType | None) -> None:
+        if kind is KeyboardInterrupt:
+            for worker in self._processes:
+                worker.kill()
+        self.stop()
         for worker in self._processes:
-            worker.close()
-        for worker in self._processes:
-            worker.process.wait()
+            worker.bury()
         self._selector.close()
         self._log.close()
 
@@ -75,19 +103,21 @@ class LocalWorkers(Workers):
             free = _Process(self._threads, self._log)
             self._processes.append(free)
             self._selector.register(free.output, selectors.EVENT_READ, free)
-        with contextlib.suppress(BrokenPipeError):  # it died between two runs: `wait` reports that
-            free.send(job, self._threads)
+        free.send(job, self._threads)
 
     def wait(self, seconds: float) -> list[tuple[Job, str, str]]:
         found = []
         for key, _ in self._selector.select(seconds):
             worker: _Process = key.data
-            line = worker.output.readline()
+            answer = worker.read()
+            if answer is not None and answer[0] == READY:
+                worker.is_ready, self._stillborn = True, 0
+                continue
             job, worker.job = worker.job, None
-            if not line:
-                self._bury(worker)
+            if answer is None:
+                answer = self.LOST, f"its process {self._remove(worker)}"
             if job is not None:
-                found.append((job, *_read(line)))
+                found.append((job, *answer))
         return found
 
     def stop(self) -> list[tuple[Job, str, str]]:
@@ -95,21 +125,25 @@ class LocalWorkers(Workers):
             worker.close()
         found = []
         for worker in self._processes:
-            if worker.job is not None:
-                line = worker.output.readline()
-                found.append((worker.job, *(_read(line) if line else (STOPPED, ""))))
-                worker.job = None
+            while worker.job is not None:
+                answer = worker.read() or (STOPPED, "")  # one that dies now had nothing to save yet
+                if answer[0] != READY:
+                    found.append((worker.job, *answer))
+                    worker.job = None
         return found
 
-    def _bury(self, worker: _Process) -> None:
+    def _remove(self, worker: _Process) -> str:
+        """Forget a process that has died; return how it ended."""
         self._selector.unregister(worker.output)
         self._processes.remove(worker)
-        worker.process.wait()
+        how = worker.bury()
+        if not worker.is_ready:
+            self._stillborn += 1
+            if self._stillborn == TRIES:
+                raise WorkersError(f"no worker can start: the last one {how}; {self._last_words()}")
+        return how
 
-
-def _read(line: bytes) -> tuple[str, str]:
-    """Return the outcome and the message of a worker's answer; no answer means that it was killed."""
-    if not line:
-        return Workers.LOST, "its process was killed"
-    answer: dict[str, Any] = json.loads(line)
-    return answer["outcome"], answer["message"]
+    def _last_words(self) -> str:
+        lines = Path(self._log.name).read_text(encoding="utf-8", errors="replace").split("\n")
+        said = next((line.strip() for line in reversed(lines) if line.strip()), "it said nothing")
+        return f"{said} ({self._log.name})"

@@ -2,6 +2,7 @@
 
 import json
 import os
+import signal
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
@@ -11,13 +12,16 @@ from types import TracebackType
 from typing import Any, ClassVar, Literal, Self
 
 from ...training.paths import EPOCHS, SUMMARY
+from ...training.stop import StopRequest
+from ..folder import is_in_use
 from ..spec import Spec, check_spec
 from .wanted import Wanted
 from .worker import DONE, FAILED, IN_USE, STOPPED
 
-__all__ = ["Job", "State", "Workers", "train_all"]
+__all__ = ["Job", "State", "Workers", "WorkersError", "processor_count", "train_all"]
 
 State = Literal["queued", "training", "elsewhere", "done", "failed", "stopped"]
+OPEN: tuple[State, ...] = ("queued", "training", "elsewhere")
 TRIES = 3  # of a run whose worker is killed
 LOOK_AGAIN = 2.0  # seconds until a folder that another program uses is tried again
 TICK = 1.0  # seconds between two looks at the progress
@@ -67,6 +71,10 @@ class Job:
         return (self.folder / SUMMARY).is_file()
 
 
+class WorkersError(RuntimeError):
+    """There is nobody who could train."""
+
+
 class Workers(ABC):
     """Those who train runs: processes here, or tasks on a cluster."""
 
@@ -78,7 +86,7 @@ class Workers(ABC):
 
     @abstractmethod
     def __exit__(self, kind: type[BaseException] | None, error: object, trace: TracebackType | None) -> None:
-        """End the workers; runs under way save themselves."""
+        """End the workers; runs under way save themselves, unless it is Ctrl-C that ends them."""
 
     @abstractmethod
     def start(self, job: Job) -> None:
@@ -93,42 +101,55 @@ class Workers(ABC):
         """Let every run under way save itself; return them as `wait` does."""
 
 
-def train_all(jobs: Sequence[Job], workers: Workers, on_change: Callable[[], None] = lambda: None) -> None:
-    """Train all jobs; one that fails does not stop the others. Ctrl-C lets those under way save, then raises.
+def train_all(
+    jobs: Sequence[Job], workers: Workers, on_change: Callable[[], None] = lambda: None
+) -> signal.Signals | None:
+    """Train all jobs; return None, or the signal that stopped it.
 
-    A worker that is killed is replaced, and its run goes on from its checkpoint, up to three times. A run that raises
-    an error is not tried again. A run that another program is training is left to it, and checked again later.
+    One that fails does not stop the others, and is not tried again. A worker that is killed is replaced, and its run
+    goes on from its checkpoint, up to three times. A run that another program is training is left to it, and checked
+    again later. Ctrl-C and SIGTERM let the runs under way save; a second Ctrl-C raises.
     """
-    under_way = 0
-    try:
-        while any(job.state in ("queued", "training", "elsewhere") for job in jobs):
-            now = time.monotonic()
-            for job in jobs:
-                if job.state in ("queued", "elsewhere") and job.is_finished:
-                    job.state = "done"
-            ready = [j for j in jobs if j.state in ("queued", "elsewhere") and j.not_before <= now]
-            for job in ready[: workers.slots - under_way]:
-                job.state, job.began, job.tries = "training", now, job.tries + 1
-                workers.start(job)
-                under_way += 1
+    with StopRequest() as stop:
+        while not stop.was_made and any(job.state in OPEN for job in jobs):
+            _start(jobs, workers)
             on_change()
             for job, outcome, message in workers.wait(TICK):
-                under_way -= 1
                 _note(job, outcome, message)
-    except KeyboardInterrupt:
-        for job, outcome, message in workers.stop():
-            _note(job, outcome, message)
+        if stop.was_made:
+            for job, outcome, message in workers.stop():
+                _note(job, outcome, message)
         on_change()
-        raise
+    return signal.Signals(stop.signal_number) if stop.was_made else None
+
+
+def _start(jobs: Sequence[Job], workers: Workers) -> None:
+    """Give the workers as much as they can take."""
+    now, free = time.monotonic(), workers.slots - sum(job.state == "training" for job in jobs)
+    for job in jobs:
+        if job.state not in ("queued", "elsewhere") or job.not_before > now:
+            continue
+        if free <= 0:
+            break
+        if job.is_finished:
+            job.state, job.message = "done", ""
+        elif is_in_use(job.folder):
+            _note(job, IN_USE, "")
+        else:
+            job.message = "" if job.state == "elsewhere" else job.message
+            job.state, job.began, job.tries = "training", now, job.tries + 1
+            workers.start(job)
+            free -= 1
 
 
 def _note(job: Job, outcome: str, message: str) -> None:
+    """Note what came of a run that was under way."""
     job.message = message
     if outcome == Workers.LOST:
         job.state = "queued" if job.tries < TRIES else "failed"
-        job.message = message if job.state == "queued" else f"{message}, {TRIES} times"
+        job.message = f"again, because {message}" if job.state == "queued" else f"{message}, {TRIES} times"
     elif outcome == IN_USE:
-        job.state, job.tries = "elsewhere", job.tries - 1
+        job.state, job.message = "elsewhere", "another program is training it"
         job.not_before = time.monotonic() + LOOK_AGAIN
     else:
         states: dict[str, State] = {DONE: "done", FAILED: "failed", STOPPED: "stopped"}

@@ -62,7 +62,7 @@ class Wanted:
         sparsity = "" if asked is None else f" {100 * asked:g} %"
         return f"{self.series}{sparsity} {self.model} seed {self.seed}"
 
-    @property
+    @cached_property
     def epochs_in_all(self) -> int:
         """How many epochs the run has, those of all its parts together."""
         from ..protocols import PROTOCOLS

@@ -1,31 +1,38 @@
 """A worker: trains one run after the other in a process of its own, so that torch is imported once.
 
-It reads one JSON line per run from its standard input and answers each with one line on its standard output. When its
-input ends, because whoever started it is done or dead, the run under way saves itself and the worker ends.
+It says when it is ready, then reads one JSON line per run from its standard input and answers each with one line on its
+standard output. When its input ends, because whoever started it is done or dead, the run under way saves itself and the
+worker ends.
 """
 
+import contextlib
+import gc
 import json
 import os
 import signal
 import sys
 import threading
+import time
 import traceback
 from functools import lru_cache
 from pathlib import Path
 from queue import SimpleQueue
-from typing import Any
+from typing import IO, Any
 
 from ...data import Splits
-from ...training.sections import SettingsError
+from ...data.errors import DataError
+from ...training.metrics import DivergedError
 from ...training.stop import Stopped
 from ..build import build_splits
 from ..folder import FolderInUseError
 from ..run import train
 from ..spec import DataSpec, Spec, check_spec
 
-__all__ = ["DONE", "FAILED", "IN_USE", "STOPPED", "train_one"]
+__all__ = ["DONE", "FAILED", "IN_USE", "READY", "STOPPED", "train_one"]
 
-DONE, FAILED, IN_USE, STOPPED = "done", "failed", "in use", "stopped"
+READY = "ready"
+DONE, FAILED, IN_USE, STOPPED = "done", "failed", "in use", "stopped"  # what can come of a run
+GRACE = 600.0  # seconds to save in, after which a worker without a master ends anyway
 
 
 def train_one(values: dict[str, Any], folder: str) -> tuple[str, str]:
@@ -39,9 +46,11 @@ def train_one(values: dict[str, Any], folder: str) -> tuple[str, str]:
         return STOPPED, str(stop)
     except KeyboardInterrupt:
         return STOPPED, "stopped at once; the work since the last checkpoint is lost"
-    except (SettingsError, ValueError, LookupError, OSError) as error:
+    except (ValueError, OSError, DataError, DivergedError) as error:
         return FAILED, str(error)
-    except Exception as error:
+    except (Exception, SystemExit) as error:
+        print(f"{folder} failed:", file=sys.stderr)
+        traceback.print_exc()
         last = traceback.extract_tb(error.__traceback__)[-1]
         where = f"{Path(last.filename).name}, line {last.lineno}"
         return FAILED, f"{type(error).__name__}: {error} ({where})"
@@ -55,22 +64,39 @@ def _read_splits(data: str) -> Splits:
 
 def main() -> None:
     """Serve runs until the input ends."""
-    answers = os.fdopen(os.dup(sys.stdout.fileno()), "w")
-    os.dup2(sys.stderr.fileno(), sys.stdout.fileno())  # what libraries print is no answer
+    source, answers = _take_pipes()
     tasks: SimpleQueue[str] = SimpleQueue()
-    threading.Thread(target=_listen, args=(tasks,), daemon=True).start()
-    while line := tasks.get():
-        task = json.loads(line)
-        outcome, message = train_one(task["spec"], task["folder"])
-        print(json.dumps({"outcome": outcome, "message": message}), file=answers, flush=True)
+    threading.Thread(target=_listen, args=(source, tasks), daemon=True).start()
+    gc.freeze()  # what was imported stays: looking through it after every run would take long
+    with contextlib.suppress(BrokenPipeError):  # nobody is there any more to hear the answer
+        _answer(answers, READY, "")
+        while line := tasks.get():
+            task = json.loads(line)
+            _answer(answers, *train_one(task["spec"], task["folder"]))
+            gc.collect()  # the last network goes before the next one comes
 
 
-def _listen(tasks: "SimpleQueue[str]") -> None:
+def _take_pipes() -> tuple[IO[str], IO[str]]:
+    """Return input and output, and leave others in their place: what libraries read and print is no task or answer."""
+    source, answers = os.fdopen(os.dup(0)), os.fdopen(os.dup(1), "w")
+    with open(os.devnull, "rb") as nothing:
+        os.dup2(nothing.fileno(), 0)
+    os.dup2(2, 1)
+    return source, answers
+
+
+def _answer(answers: IO[str], outcome: str, message: str) -> None:
+    print(json.dumps({"outcome": outcome, "message": message}), file=answers, flush=True)
+
+
+def _listen(source: IO[str], tasks: "SimpleQueue[str]") -> None:
     """Hand on every line; when the input ends, ask the run under way to stop."""
-    for line in sys.stdin:
+    for line in source:
         tasks.put(line)
     tasks.put("")
     os.kill(os.getpid(), signal.SIGTERM)
+    time.sleep(GRACE)
+    os._exit(1)
 
 
 if __name__ == "__main__":
