@@ -80,7 +80,7 @@ class LocalWorkers(Workers):
     """Processes of this machine, kept warm from run to run."""
 
     def __init__(self, count: int, threads: int, log: Path) -> None:
-        self.slots, self._threads = count, threads
+        self._count, self._threads = count, threads
         log.parent.mkdir(parents=True, exist_ok=True)
         self._log = log.open("ab")
         self._processes: list[_Process] = []
@@ -96,6 +96,10 @@ class LocalWorkers(Workers):
             worker.bury()
         self._selector.close()
         self._log.close()
+
+    @property
+    def slots(self) -> int:
+        return self._count
 
     def start(self, job: Job) -> None:
         free = next((worker for worker in self._processes if worker.job is None), None)

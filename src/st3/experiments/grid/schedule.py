@@ -79,10 +79,14 @@ class Workers(ABC):
     """Those who train runs: processes here, or tasks on a cluster."""
 
     LOST: ClassVar[str] = "lost"  # the outcome of a run whose worker died
-    slots: int  # runs that can be trained at once
 
     def __enter__(self) -> Self:
         return self
+
+    @property
+    @abstractmethod
+    def slots(self) -> int:
+        """How many runs can be trained at once."""
 
     @abstractmethod
     def __exit__(self, kind: type[BaseException] | None, error: object, trace: TracebackType | None) -> None:
