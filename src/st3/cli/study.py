@@ -12,6 +12,7 @@ from .faults import Debug
 if TYPE_CHECKING:
     from ..experiments.conduct import Plan
     from ..experiments.grid.budgets import Budget
+    from ..experiments.grid.schedule import Job, Workers
     from ..experiments.studies import Study
 
 __all__ = ["study_app"]
@@ -74,6 +75,15 @@ def run(
         int | None,
         typer.Option("--workers", min=1, metavar="N", help="Runs at once on this machine (usual: 1)."),
     ] = None,
+    threads: Annotated[
+        int | None,
+        typer.Option(
+            "--threads",
+            min=1,
+            metavar="N",
+            help="Of each run (usual: the workers share all; on a cluster 1).",
+        ),
+    ] = None,
     ray: Annotated[
         str | None,
         typer.Option("--ray", metavar="ADDRESS", help="Train on a Ray cluster: its address, or auto."),
@@ -93,13 +103,15 @@ def run(
     chosen, size = _choose(study, budget, epochs, seeds, sparsities, methods)
     directory = None if data_dir is None else str(data_dir.expanduser().absolute())
     data = keep_given(dir=directory, download=download or None)
-    plan = plan_study(chosen, size, out.absolute(), data=data, machine=keep_given(device=device))
+    plan = plan_study(
+        chosen, size, out.absolute(), data=data, machine=keep_given(device=device, threads=threads)
+    )
     _warn(plan.faults)
     if dry_run:
         for job in plan.jobs:
             print(job.wanted.command(job.folder, data_dir=directory))
         return
-    failed = _train(plan, out, workers or 1, ray) if plan.jobs else 0
+    failed = _train(plan, out, workers or 1, threads, ray) if plan.jobs else 0
     _draw(chosen, size, out)
     if failed:
         raise typer.Exit(1)
@@ -153,25 +165,26 @@ def _numbers(text: str) -> list[float]:
     return numbers
 
 
-def _train(plan: "Plan", out: Path, workers: int, ray: str | None) -> int:
+def _train(plan: "Plan", out: Path, workers: int, threads: int | None, ray: str | None) -> int:
     """Train the jobs of a plan; return how many failed."""
     from ..experiments.conduct import Rehearsal
     from ..experiments.grid.schedule import processor_count, train_all
     from .study_progress import progress_for
 
-    threads = max(1, processor_count() // workers)
-    rehearsal = Rehearsal(threads)
+    threads = threads or (1 if ray else max(1, processor_count() // workers))
     jobs = list(plan.jobs)
-    for job, reason in rehearsal.faults(jobs):
-        jobs.remove(job)
-        _warn([f"{job.wanted.title} is left out: {reason}"])
-    _say_cost(plan, jobs, rehearsal.seconds(jobs) / workers)
-    progress = progress_for(jobs)
     try:
-        with _workers(workers, threads, out, ray) as pool, progress:
-            stopped = train_all(jobs, pool, progress.update)
+        with _workers(jobs, workers, threads, out, ray) as pool:
+            rehearsal = Rehearsal(threads)
+            for job, reason in rehearsal.faults(jobs):
+                jobs.remove(job)
+                _warn([f"{job.wanted.title} is left out: {reason}"])
+            _say_cost(plan, jobs, rehearsal.seconds(jobs) / pool.slots)
+            with progress_for(jobs) as progress:
+                stopped = train_all(jobs, pool, progress.update)
     except KeyboardInterrupt:
-        print("stopped at once; the work since the last checkpoints is lost: the same command goes on", file=sys.stderr)
+        lost = "the work since the last checkpoints is lost"
+        print(f"stopped at once; {lost}: the same command goes on", file=sys.stderr)
         raise typer.Exit(128 + signal.SIGINT) from None
     if stopped is not None:
         print("stopped; every run is saved: the same command goes on", file=sys.stderr)
@@ -182,11 +195,11 @@ def _train(plan: "Plan", out: Path, workers: int, ray: str | None) -> int:
     return len(failed)
 
 
-def _workers(count: int, threads: int, out: Path, ray: str | None) -> Any:
+def _workers(jobs: "list[Job]", count: int, threads: int, out: Path, ray: str | None) -> "Workers":
     if ray is not None:
         from ..experiments.grid.cluster import RayWorkers
 
-        return RayWorkers(ray, out.absolute())
+        return RayWorkers(ray, out.absolute(), jobs[0].spec(threads).machine)
     from ..experiments.grid.local import LocalWorkers
 
     return LocalWorkers(count, threads, out / "workers.log")

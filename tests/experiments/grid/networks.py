@@ -107,15 +107,16 @@ def noisy() -> nn.Module:
 
 
 def slow() -> nn.Module:
-    """Take long, and say in which process."""
+    """From the middle of the second epoch on, say in which process, and take long until it may go on."""
 
     def act(passes: int) -> None:
-        mark(f"slow-{os.getpid()}").touch()
-        time.sleep(0.05)
+        if passes >= MID_EPOCH and not mark("go").exists():
+            mark(f"slow-{os.getpid()}").touch()
+            time.sleep(2.0)
 
     return Wrapped(act)
 
 
 def slow_pids() -> list[int]:
-    """Return the processes in which `slow` networks were trained."""
+    """Return the processes in which `slow` networks have come to the second epoch."""
     return [int(path.name.partition("-")[2]) for path in Path(os.environ[MARKS]).glob("slow-*")]

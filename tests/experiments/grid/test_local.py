@@ -1,6 +1,5 @@
 """Runs on worker processes of this machine: killed, failing, interrupted, and trained by two programs at once."""
 
-import json
 import os
 import signal
 import subprocess
@@ -14,6 +13,7 @@ from tests.experiments.grid.networks import (
     MARKS,
     is_alive,
     make_job,
+    mark,
     slow_pids,
     wait_for,
 )
@@ -128,6 +128,8 @@ def test_two_drivers_on_one_folder_train_every_run_once(tmp_path, monkeypatch):
     def drive(number):
         def note():
             seen[number] |= {job.state for job in drivers[number]}
+            if slow_pids() and "elsewhere" in seen[0] | seen[1]:
+                mark("go").touch()
 
         with LocalWorkers(1, 1, tmp_path / f"{number}.log") as workers:
             train_all(drivers[number], workers, note)
@@ -161,7 +163,7 @@ def test_when_the_driver_is_killed_its_workers_save_and_end_and_the_same_command
     command = [sys.executable, "-c", DRIVER, str(tmp_path)]
     driver = subprocess.Popen(command, cwd=ROOT, env=os.environ, text=True)
     try:
-        wait_for(lambda: all(job.progress()[0] for job in jobs), process=driver)
+        wait_for(lambda: len(slow_pids()) == 2, process=driver)
     finally:
         driver.kill()
         driver.wait()
@@ -171,7 +173,9 @@ def test_when_the_driver_is_killed_its_workers_save_and_end_and_the_same_command
     for job in jobs:
         assert not job.is_finished
         (checkpoint,) = (job.folder / "checkpoints").glob("step-*.pt")
-        assert BATCHES < int(checkpoint.stem.partition("-")[2]) < 2 * BATCHES  # it saved within the second epoch
+        assert (
+            BATCHES < int(checkpoint.stem.partition("-")[2]) < 2 * BATCHES
+        )  # it saved within the second epoch
     with LocalWorkers(2, 1, tmp_path / "workers.log") as workers:
         train_all(jobs, workers)
     assert [job.state for job in jobs] == ["done", "done"]
@@ -212,16 +216,16 @@ def epochs_of(folder):
 )
 def test_a_stopped_study_saves_its_runs_and_the_same_command_goes_on(tmp_path, number):
     process = study(tmp_path)
-    wait_for(lambda: epochs_of(tmp_path) == [1, 1], process=process)
+    wait_for(lambda: len(slow_pids()) == 2, process=process)
     process.send_signal(number)
-    out, err = process.communicate(timeout=60)
+    _, err = process.communicate(timeout=60)
     assert process.returncode == 128 + number
     assert err.splitlines()[-1] == "stopped; every run is saved: the same command goes on"
     assert "Traceback" not in err + (tmp_path / "workers.log").read_text()
     assert err.count("stopped stopped in epoch 2, after step ") == 2
     assert not any(is_alive(pid) for pid in slow_pids())
 
-    out, err = study(tmp_path).communicate(timeout=120)
+    _, err = study(tmp_path).communicate(timeout=120)
     assert "2 runs to train, 2 epochs" in err
     assert epochs_of(tmp_path) == [2, 2]
 
@@ -229,14 +233,14 @@ def test_a_stopped_study_saves_its_runs_and_the_same_command_goes_on(tmp_path, n
 @pytest.mark.slow
 def test_a_second_ctrl_c_ends_everything_at_once(tmp_path):
     process = study(tmp_path)
-    wait_for(lambda: epochs_of(tmp_path) == [1, 1], process=process)
+    wait_for(lambda: len(slow_pids()) == 2, process=process)
     for pid in slow_pids():  # as if they took long to save
         os.kill(pid, signal.SIGSTOP)
     process.send_signal(signal.SIGINT)
     with pytest.raises(subprocess.TimeoutExpired):
         process.communicate(timeout=3)
     process.send_signal(signal.SIGINT)
-    out, err = process.communicate(timeout=20)
+    _, err = process.communicate(timeout=20)
     assert process.returncode == 130
     assert err.splitlines()[-1].startswith("stopped at once; the work since the last checkpoints is lost")
     assert "Traceback" not in err

@@ -16,7 +16,7 @@ from ..spec import MachineSpec
 from .schedule import Job, Workers, WorkersError
 from .worker import FAILED, STOPPED, train_one
 
-__all__ = ["RayWorkers"]
+__all__ = ["RayWorkers", "fault_of"]
 
 PATIENCE = 60.0  # seconds for the cluster to answer
 LOOK_AGAIN = 5.0  # seconds until machines that have joined are noticed
@@ -31,7 +31,8 @@ class RayWorkers(Workers):
 
     def __init__(self, address: str, out: Path, machine: MachineSpec) -> None:
         self._ray = _import_ray()
-        _try_to_connect(address)
+        if fault := fault_of(address):
+            raise WorkersError(fault)
         self._ray.init(address=address, log_to_driver=False, logging_level=logging.CRITICAL)
         self._threads = machine.threads or 1
         self._under_way: dict[Any, Job] = {}
@@ -179,25 +180,27 @@ def _import_ray() -> Any:
         raise ImportError(f"--ray needs Ray: pip install 'st3[cluster]' ({error})") from None
 
 
-def _try_to_connect(address: str) -> None:
-    """Raise if the cluster does not answer. A process of its own tries, because Ray itself would try for minutes."""
+def fault_of(address: str) -> str:
+    """Return why the cluster cannot be used; empty if it answers.
+
+    A process of its own tries to connect, because Ray would go on trying for minutes.
+    """
     code = "import ray, sys; ray.init(address=sys.argv[1], log_to_driver=False, logging_level=50)"
     try:
         tried = subprocess.run(
             [sys.executable, "-c", code, address], capture_output=True, text=True, timeout=PATIENCE
         )
     except subprocess.TimeoutExpired:
-        raise WorkersError(
-            f"Ray at {address!r} does not answer within {PATIENCE:g} seconds: is it running (ray status), and is this "
-            f"one of its machines?"
-        ) from None
-    if tried.returncode:
-        how = "start one with `ray start --head`, then on every other machine `ray start --address HOST:6379`"
-        raise WorkersError(
-            f"no Ray cluster is running on this machine: {how}"
-            if address == "auto"
-            else f"cannot connect to Ray at {address!r}: {_last_line(tried.stderr)}"
+        return (
+            f"Ray at {address!r} does not answer within {PATIENCE:g} seconds: is it running (ray status), and is "
+            f"this one of its machines?"
         )
+    if not tried.returncode:
+        return ""
+    if address == "auto":
+        how = "start one with `ray start --head`, then on every other machine `ray start --address HOST:6379`"
+        return f"no Ray cluster is running on this machine: {how}"
+    return f"cannot connect to Ray at {address!r}: {_last_line(tried.stderr)}"
 
 
 def _last_line(text: object) -> str:

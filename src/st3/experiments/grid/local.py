@@ -24,7 +24,9 @@ class _Process:
     def __init__(self, threads: int, log: IO[bytes]) -> None:
         self.job: Job | None = None
         self.is_ready = False
-        path = os.pathsep.join(place or os.getcwd() for place in sys.path)  # it finds the modules that we find
+        path = os.pathsep.join(
+            place or os.getcwd() for place in sys.path
+        )  # it finds the modules that we find
         self._process = subprocess.Popen(
             [sys.executable, "-P", "-m", "st3.experiments.grid.worker"],
             stdin=subprocess.PIPE,

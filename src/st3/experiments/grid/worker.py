@@ -71,8 +71,10 @@ def main() -> None:
     with contextlib.suppress(BrokenPipeError):  # nobody is there any more to hear the answer
         _answer(answers, READY, "")
         while line := tasks.get():
-            task = json.loads(line)
-            _answer(answers, *train_one(task["spec"], task["folder"]))
+            task, began = json.loads(line), time.perf_counter()
+            outcome, message = train_one(task["spec"], task["folder"])
+            print(f"{task['folder']}: {outcome} after {time.perf_counter() - began:.3f} s", file=sys.stderr)
+            _answer(answers, outcome, message)
             gc.collect()  # the last network goes before the next one comes
 
 
