@@ -10,7 +10,7 @@ from ..training.paths import SPEC
 from ..training.sections import flatten
 from .essence import is_circumstance
 from .evidence.drawing import Curves, draw_curves, new_figure
-from .evidence.points import points_of_run
+from .evidence.points import Point, points_of_run
 from .grid.index import FinishedRun
 from .results import ResultsError, Run
 from .spec import DENSE, read_spec
@@ -145,7 +145,7 @@ def _draw(runs: Sequence[Run]) -> "Figure":
 
 def _draw_results(runs: Sequence[Run], over: Literal["sparsity", "macs"]) -> "Figure":
     """Draw the test accuracy of finished runs; dense ones are a line."""
-    points = []
+    points: list[Point] = []
     for run, curve in zip(runs, _curve_names(runs), strict=True):
         if run.summary is None:
             raise ResultsError(f"{run.path} is not finished: only finished runs can be drawn over {over}")
