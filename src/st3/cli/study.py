@@ -172,13 +172,14 @@ def _train(plan: "Plan", out: Path, workers: int, threads: int | None, ray: str 
     from .study_progress import progress_for
 
     threads = threads or (1 if ray else max(1, processor_count() // workers))
-    jobs = list(plan.jobs)
+    jobs, rehearsal = list(plan.jobs), Rehearsal(threads)
+    for job, reason in rehearsal.faults(jobs):
+        jobs.remove(job)
+        _warn([f"{job.wanted.title} is left out: {reason}"])
+    if not jobs:
+        return 0
     try:
         with _workers(jobs, workers, threads, out, ray) as pool:
-            rehearsal = Rehearsal(threads)
-            for job, reason in rehearsal.faults(jobs):
-                jobs.remove(job)
-                _warn([f"{job.wanted.title} is left out: {reason}"])
             _say_cost(plan, jobs, rehearsal.seconds(jobs) / pool.slots)
             with progress_for(jobs) as progress:
                 stopped = train_all(jobs, pool, progress.update)

@@ -126,24 +126,33 @@ def _unit(axis: Axis) -> str:
 
 
 def _scale(axes: "Axes", curves: Curves) -> None:
+    """Make the axes logarithmic as printed; limits come first, because a single value has no range of its own."""
     from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 
+    low, high = _limits(curves, curves.x)
+    if curves.x == "sparsity":
+        axes.set_xlim(high, low)  # sparsity rises to the right
+    else:
+        axes.set_xlim(low, high)
     axes.set_xscale("log")
     if curves.x == "sparsity":
-        left = sorted({round(1 - point.sparsity, 6) for point in curves.points})
-        wanted = [
-            t for t in (0.8, 0.5, 0.3, 0.2, 0.1, 0.05, 0.02, 0.01, 0.005) if left and left[0] <= t <= left[-1]
-        ]
-        if left:
-            axes.set_xlim(1.15 * left[-1], left[0] / 1.15)  # sparsity rises to the right
-        axes.xaxis.set_major_locator(FixedLocator(wanted or left))
+        ticks = (0.8, 0.5, 0.3, 0.2, 0.1, 0.05, 0.02, 0.01, 0.005)
+        axes.xaxis.set_major_locator(FixedLocator([tick for tick in ticks if low <= tick <= high]))
         axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{100 * (1 - value):g} %"))
         axes.xaxis.set_minor_locator(NullLocator())
     else:
         _label_numbers(axes.xaxis)
     if curves.y == "macs":
+        axes.set_ylim(*_limits(curves, "macs"))
         axes.set_yscale("log")
         _label_numbers(axes.yaxis)
+
+
+def _limits(curves: Curves, axis: Axis) -> tuple[float, float]:
+    """Return the range of the points on an axis, with a margin."""
+    value = _value(axis)
+    found = [number for number in map(value, curves.points) if number is not None and number > 0]
+    return (min(found) / 1.15, max(found) * 1.15) if found else (0.01, 1.0)
 
 
 def _label_numbers(axis: Any) -> None:
