@@ -203,7 +203,7 @@ def _workers(jobs: "list[Job]", count: int, threads: int, out: Path, ray: str | 
         return RayWorkers(ray, out.absolute(), jobs[0].spec(threads).machine)
     from ..experiments.grid.local import LocalWorkers
 
-    return LocalWorkers(count, threads, out / "workers.log")
+    return LocalWorkers(min(count, len(jobs)), threads, out / "workers.log")
 
 
 def _say_cost(plan: "Plan", jobs: list[Any], seconds: float) -> None:

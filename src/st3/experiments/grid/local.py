@@ -88,6 +88,8 @@ class LocalWorkers(Workers):
         self._processes: list[_Process] = []
         self._stillborn = 0  # processes in a row that died before they were ready
         self._selector = selectors.DefaultSelector()
+        for _ in range(count):  # they import torch while the driver still looks at the runs
+            self._add()
 
     def __exit__(self, kind: type[BaseException] | None, error: object, trace: TracebackType | None) -> None:
         if kind is KeyboardInterrupt:
@@ -104,11 +106,7 @@ class LocalWorkers(Workers):
         return self._count
 
     def start(self, job: Job) -> None:
-        free = next((worker for worker in self._processes if worker.job is None), None)
-        if free is None:
-            free = _Process(self._threads, self._log)
-            self._processes.append(free)
-            self._selector.register(free.output, selectors.EVENT_READ, free)
+        free = next((worker for worker in self._processes if worker.job is None), None) or self._add()
         free.send(job, self._threads)
 
     def wait(self, seconds: float) -> list[tuple[Job, str, str]]:
@@ -137,6 +135,12 @@ class LocalWorkers(Workers):
                     found.append((worker.job, *answer))
                     worker.job = None
         return found
+
+    def _add(self) -> _Process:
+        worker = _Process(self._threads, self._log)
+        self._processes.append(worker)
+        self._selector.register(worker.output, selectors.EVENT_READ, worker)
+        return worker
 
     def _remove(self, worker: _Process) -> str:
         """Forget a process that has died; return how it ended."""
