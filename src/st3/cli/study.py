@@ -103,13 +103,12 @@ def run(
     chosen, size = _choose(study, budget, epochs, seeds, sparsities, methods)
     directory = None if data_dir is None else str(data_dir.expanduser().absolute())
     data = keep_given(dir=directory, download=download or None)
-    plan = plan_study(
-        chosen, size, out.absolute(), data=data, machine=keep_given(device=device, threads=threads)
-    )
+    machine = keep_given(device=device, threads=threads)
+    plan = plan_study(chosen, size, out.absolute(), data=data, machine=machine)
     _warn(plan.faults)
     if dry_run:
         for job in plan.jobs:
-            print(job.wanted.command(job.folder, data_dir=directory))
+            print(job.wanted.command(job.folder, data_dir=directory, machine=machine))
         return
     failed = _train(plan, out, workers or 1, threads, ray) if plan.jobs else 0
     _draw(chosen, size, out)

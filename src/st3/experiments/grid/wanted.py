@@ -70,7 +70,7 @@ class Wanted:
         protocol = PROTOCOLS[self.spec.protocol.name](**self.spec.protocol.arguments)
         return sum(part.spec.recipe.total_epochs for part in protocol.parts(self.spec))
 
-    def command(self, folder: Path, *, data_dir: str | None = None) -> str:
+    def command(self, folder: Path, *, data_dir: str | None = None, machine: Mapping[str, Any] = {}) -> str:
         """Return the command that trains this run into `folder`, or continues it there."""
         words = ["st3", "train", "--data", self.data, "--model", self.model]
         words += [] if data_dir is None else ["--data-dir", data_dir]
@@ -81,6 +81,7 @@ class Wanted:
         for key, value in self.sparse.items():
             words += _choice(key, value)
         words += ["--seed", str(self.seed)]
+        words += [word for name, value in machine.items() for word in (f"--{name}", str(value))]
         words += ["--set", f"record.switch_windows={self.windows}"] if self.windows else []
         return shlex.join([*words, "--run", str(folder), "--resume"])
 
