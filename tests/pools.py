@@ -13,12 +13,12 @@ from st3.core.layers.shards import UNSHARDED
 __all__ = ["pool_of", "random_pool", "zeros"]
 
 
-def pool_of(*tensors: Tensor) -> Pool:
+def pool_of(*tensors: Tensor, are_masks: bool = False) -> Pool:
     """Return the pool of layers with these weights."""
     layers = [
         Layer(f"layer{i}", nn.Parameter(t), "Linear", Filters(), UNSHARDED) for i, t in enumerate(tensors)
     ]
-    return Pool(layers, tensors)
+    return Pool(layers, tensors, are_masks=are_masks)
 
 
 def random_pool(shapes: Sequence[Sequence[int]], seed: int, dtype: torch.dtype = torch.float64) -> Pool:

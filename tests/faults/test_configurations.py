@@ -90,7 +90,7 @@ class Configuration:
     optimizer: str
     dtype: torch.dtype
     steps: int
-    cut: int  # steps before the interruption
+    cut: int  # steps before the interruption, which may come before the first
     order: str  # what comes first when it is resumed: the state, or the sparsifier
     arguments: dict[str, Any]  # of st3.sparsify
 
@@ -119,7 +119,7 @@ class Configuration:
             optimizer=random.choice(sorted(OPTIMIZERS)),
             dtype=random.choice(DTYPES),
             steps=steps,
-            cut=random.randrange(1, steps),
+            cut=random.randrange(steps),
             order=random.choice(["state first", "sparsifier first"]),
             arguments=arguments,
         )
@@ -166,7 +166,9 @@ def check(chosen: Configuration) -> str:
     assert all(bool(p.isfinite().all()) for p in model.parameters()), "NaN"
 
     again, other = chosen.build()
-    for p in again.parameters():  # nothing may come from the initial weights
+    for p in (
+        again.parameters()
+    ):  # nothing may come from the initial weights, and their being equal may not matter
         p.data.fill_(0.1)
     file.seek(0)
     saved = torch.load(file, weights_only=True)
@@ -187,31 +189,19 @@ def check_count(sparsifier: st3.Sparsifier, method: Any) -> None:
     (optimizer,) = sparsifier.optimizers
     found = 0
     for layer in sparsifier.layers:
-        mask = optimizer.state[layer.parameter].get(
-            "active"
-        )  # a weight that has just grown is 0 for another reason
+        # A weight that has just grown is 0 for another reason.
+        mask = optimizer.state[layer.parameter].get("active")
         found += int((layer.parameter == 0).sum() if mask is None else (~mask).sum())
     total = sum(layer.numel for layer in sparsifier.layers)
     asked = math.floor((total - 1) * sparsifier.sparsity) + 1 if sparsifier.sparsity else 0
     slack = method.slack(total, sparsifier.sparsity)
-    assert asked - slack <= found <= asked + slack, f"{found} zeros of {asked} (slack {slack})"
-
-
-def is_open(chosen: Configuration) -> bool:
-    """What is known not to hold yet, and is to be emptied: exact counts in bfloat16, GraNet, RigL with Adam's kind."""
-    floor = "min_weights" in chosen.arguments
-    return (
-        chosen.dtype == torch.bfloat16
-        or chosen.method == "granet"
-        or (chosen.method == "rigl" and chosen.optimizer in ("adam", "adamw", "rmsprop"))
-        or (chosen.method == "probmask" and floor)
-    )
+    assert asked - slack <= found, f"{found} zeros of {asked} (slack {slack})"
+    if not isinstance(method, st3.methods.SSTE):  # its equation zeroes two equal magnitudes together
+        assert found <= asked + slack, f"{found} zeros of {asked} (slack {slack})"
 
 
 def trial(seed: int) -> str:
     chosen = Configuration.draw(seed)
-    if is_open(chosen):
-        return "left out"
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # advice that tiny networks earn
         try:
@@ -242,4 +232,5 @@ if __name__ == "__main__":
         except AssertionError as error:
             found["failed"] += 1
             print(error, flush=True)
-    print(dict(found), f"{time.monotonic() - began:.0f} s", flush=True)
+        if (seed + 1 - first) % 250 == 0 or seed + 1 == first + count:
+            print(f"{seed + 1 - first} in {time.monotonic() - began:.0f} s: {dict(found)}", flush=True)

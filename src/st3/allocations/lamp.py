@@ -51,10 +51,7 @@ class LAMP(Allocation):
             extra = min(ties, missing, ordered[i].numel() - 1 - zeros[i])
             zeros[i] += extra
             missing -= extra
-        return [
-            Cut(o[z - 1].item() if o.device.type == "cpu" else o[z - 1].clone(), zeros=z) if z else None
-            for o, z in zip(ordered, zeros, strict=True)
-        ]
+        return pool.cut_by_counts(zeros, Quota(quota.zeros))
 
 
 def _find_kth(values: Tensor, k: int) -> Tensor:

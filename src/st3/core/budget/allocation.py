@@ -39,6 +39,7 @@ class Pool:
     layers: Sequence[Layer]
     tensors: Sequence[Tensor]
     hints: dict[object, Hint] = field(default_factory=dict)  # warm starts of the selection
+    are_masks: bool = False  # the cuts become masks, for which all ties are broken (see ties.py)
 
     @property
     def numel(self) -> int:
@@ -80,7 +81,8 @@ class Pool:
 
     def part(self, indices: Sequence[int]) -> "Pool":
         """Return the pool of some of the layers; it shares the hints."""
-        return Pool([self.layers[i] for i in indices], [self.tensors[i] for i in indices], self.hints)
+        layers, tensors = [self.layers[i] for i in indices], [self.tensors[i] for i in indices]
+        return replace(self, layers=layers, tensors=tensors)
 
 
 class Allocation(ABC):

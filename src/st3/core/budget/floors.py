@@ -1,14 +1,15 @@
 """A floor of weights that every layer keeps, whatever the allocation says."""
 
+from collections.abc import Sequence
 from dataclasses import replace
 
 import torch
 from torch import Tensor
 
-from ..layers.layer import Layer
 from ..layers.shards import all_reduce
 from ..selection.select import Quota
 from .allocation import Allocation, Cut, Pool
+from .ties import breaks_ties, kept_masks
 
 __all__ = ["cuts_with_floor"]
 
@@ -33,26 +34,30 @@ def cuts_with_floor(allocation: Allocation, pool: Pool, quota: Quota, floor: int
         some = pool.part(free)
         for i, cut in zip(free, allocation.cut(some, left), strict=True):
             cuts[i] = cut
-        short = [i for i in free if _active(pool.tensors[i], cuts[i], pool.layers[i]) < kept[i]]
+        active = _active(some, [cuts[i] for i in free])
+        short = [i for i, count in zip(free, active, strict=True) if count < kept[i]]
         if not short:
             break
         for i in short:
-            cuts[i] = _keep(pool.part([i]), kept[i])
-            lost = pool.layers[i].numel - _active(pool.tensors[i], cuts[i], pool.layers[i])
+            alone = pool.part([i])
+            cuts[i] = _keep(alone, kept[i])
+            lost = alone.numel - _active(alone, [cuts[i]])[0]
             left = Quota(max(0, left.zeros - lost), left.fraction)
         free = [i for i in free if i not in short]
         # Where ties let a layer keep more than its floor, the others may have too few weights to make up for it.
-        left = Quota(min(left.zeros, sum(pool.layers[i].numel for i in free)), left.fraction)
+        left = Quota(min(left.zeros, sum(pool.layers[i].numel - kept[i] for i in free)), left.fraction)
     return cuts
 
 
 def _keep(pool: Pool, least: int) -> Cut | None:
-    """Cut a single layer so that at least `least` of its weights stay: at a tie, more."""
+    """Cut a single layer so that at least `least` of its weights stay: more at a tie, unless ties are broken."""
     zeros = pool.numel - least
     if zeros == 0:
         return None
     (cut,) = pool.cut(Quota(zeros))
     assert cut is not None and cut.selected is not None  # noqa: PT018 - for the type checker
+    if breaks_ties(pool.layers[0], pool.tensors[0], are_masks=pool.are_masks):
+        return replace(cut, zeros=zeros)
     surplus, threshold = cut.selected.surplus, cut.threshold
     if isinstance(surplus, Tensor) or isinstance(threshold, Tensor):
         threshold, surplus = torch.as_tensor(threshold), torch.as_tensor(surplus)
@@ -67,8 +72,10 @@ def _keep(pool: Pool, least: int) -> Cut | None:
     return Cut(smaller) if smaller >= 0.0 else None
 
 
-def _active(raw: Tensor, cut: Cut | None, layer: Layer) -> int:
-    if cut is None:
-        return layer.numel
-    wide = raw.to(torch.promote_types(raw.dtype, torch.float32))  # half precision would round the threshold
-    return int(all_reduce((wide.abs() > cut.threshold).sum(), layer.shards.counts))
+def _active(pool: Pool, cuts: Sequence[Cut | None]) -> list[int]:
+    """Return how many weights of each layer the cuts leave."""
+    masks = kept_masks(pool.layers, cuts, pool.tensors, are_masks=pool.are_masks)
+    return [
+        int(all_reduce(mask.sum(), layer.shards.counts))
+        for layer, mask in zip(pool.layers, masks, strict=True)
+    ]

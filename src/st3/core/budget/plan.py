@@ -70,13 +70,15 @@ class Plan:
         scores: Sequence[Tensor],
         sparsity: float,
         allocation: Allocation | None = None,
+        *,
+        are_masks: bool = False,
     ) -> list[Cut | None]:
-        """Return where to cut each layer's scores for a sparsity of the common budget."""
+        """Return where to cut each layer's scores for a sparsity of the common budget; see `Pool` for `are_masks`."""
         allocation = self.allocation if allocation is None else allocation
+        pool = Pool(layers, scores, self.hints, are_masks)
         if {layer.sparsity for layer in layers} == {None}:
-            return self._cut_pool(allocation, Pool(layers, scores, self.hints), sparsity)
+            return self._cut_pool(allocation, pool, sparsity)
         cuts: list[Cut | None] = [None] * len(layers)
-        pool = Pool(layers, scores, self.hints)
         common = [i for i, layer in enumerate(layers) if layer.sparsity is None]
         if common:
             found = self._cut_pool(allocation, pool.part(common), sparsity)

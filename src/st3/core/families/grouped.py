@@ -12,10 +12,10 @@ from typing import ClassVar, final
 import torch
 from torch import Tensor
 
+from ..budget.ties import HALF
 from ..layers.layer import Layer, Layers, Skipped
 from ..layers.shards import all_reduce
 from .raw import RawFamily, RawMethod, write_in_pieces
-from .ties import HALF
 
 __all__ = ["GroupMethod", "Grouped", "in_groups", "n_largest"]
 

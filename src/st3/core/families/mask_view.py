@@ -13,8 +13,8 @@ from torch import Tensor
 
 from ..budget.allocation import resolve_allocation
 from ..budget.plan import Plan
+from ..budget.ties import HALF, kept_masks
 from ..layers.layer import Layer
-from .ties import HALF
 
 __all__ = ["MaskView", "Moment", "exchange_weakest", "moment_of", "random_scores", "without_ties"]
 
@@ -71,11 +71,8 @@ def moment_of(plan: Plan, layers: Sequence[Layer], step: int) -> Moment:
 
     def cut(scores: Sequence[Tensor], sparsity: float, allocation: str | None) -> list[Tensor]:
         other = None if allocation is None else resolve_allocation(allocation)
-        cuts = plan.cuts_at(layers, scores, sparsity, other)
-        return [
-            torch.ones_like(score, dtype=torch.bool) if found is None else score.abs() > found.threshold
-            for score, found in zip(scores, cuts, strict=True)
-        ]
+        cuts = plan.cuts_at(layers, scores, sparsity, other, are_masks=True)
+        return kept_masks(layers, cuts, scores, are_masks=True)
 
     before = plan.asked(max(0, step - 1))
     return Moment(step, plan.total_steps, plan.sparsity, plan.asked(step), before, cut)

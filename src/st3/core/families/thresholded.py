@@ -11,10 +11,10 @@ import torch
 from torch import Tensor
 
 from ..budget.allocation import Cut
+from ..budget.ties import HALF, spare_ties, tied_at_cut, zero_ties
 from ..layers.layer import Layer
 from ..operators import hard
 from .raw import RawFamily, RawMethod, WeightView, write_in_pieces
-from .ties import HALF, break_ties, spare_ties, tied_at_cut
 
 __all__ = ["CutFamily", "ThresholdMethod", "Thresholded"]
 
@@ -54,7 +54,7 @@ class CutFamily(RawFamily[T]):
                 self._lifted.discard(layer.name)
         if not {layer.parameter.dtype for layer in layers}.isdisjoint(HALF):
             cuts = [self.cuts[layer.name] for layer in layers]
-            break_ties(layers, cuts, [self.raw(layer) for layer in layers])
+            zero_ties(layers, cuts, [self.raw(layer) for layer in layers])
         for layer in layers:
             self.store.join(layer, "raw")
 
@@ -101,7 +101,7 @@ class Thresholded(CutFamily[ThresholdMethod]):
             if cut is not None:
                 wide = raw.float() if raw.dtype in HALF else raw
                 copied.weight.copy_(hard(wide, spare_ties(cut) if raw.dtype in HALF else cut.threshold))
-        break_ties(copies, cuts, raws)
+        zero_ties(copies, cuts, raws)
 
 
 ThresholdMethod.family = Thresholded
