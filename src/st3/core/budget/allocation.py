@@ -9,6 +9,7 @@ exactly `quota.zeros` weights; only ties at a threshold can zero more. The alloc
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
+from operator import attrgetter
 from typing import ClassVar
 
 import torch
@@ -43,7 +44,7 @@ class Pool:
 
     @property
     def numel(self) -> int:
-        return sum([layer.numel for layer in self.layers])
+        return sum(map(attrgetter("numel"), self.layers))
 
     def cut(self, quota: Quota, factors: Sequence[float] | None = None) -> list[Cut | None]:
         """Cut all layers at one score, |weight| * factor, at or below which `quota.zeros` of the pool's scores lie."""

@@ -165,7 +165,8 @@ class Store:
 
     def get(self, layer: Layer, key: str) -> Tensor:
         """Return a tensor of the layer on the device of its parameter; a raw weight in its precision as well."""
-        tensor = self.held(layer).get(key)
+        held = self.withdrawn.get(layer.name) or self.held(layer)
+        tensor = held.get(key)
         if tensor is None:
             raise CheckpointError(
                 f"the {key} of layer {layer.name!r} is gone from the optimizer state; load a checkpoint "
@@ -228,15 +229,18 @@ class Store:
 
     def withdraw(self, layer: Layer) -> None:
         """Take the layer's tensors out of the optimizer, which is about to make a step."""
-        owner = self._owners[layer.name]
-        held = self._take_waiting(layer)
-        if state := owner.state.get(layer.parameter):
-            ours = [key for key in state if is_ours(key)]
-            if ours:
-                self._from_state.add(layer.name)
-            held |= {key: state.pop(key) for key in ours}
+        held: dict[str, Any] = {}
+        states = self._owners[layer.name].state
+        state = states.get(layer.parameter, {})
+        for key in [*state]:
+            if is_ours(key):
+                held[key] = state.pop(key)
+        if held:
+            self._from_state.add(layer.name)
             if not state:
-                del owner.state[layer.parameter]
+                del states[layer.parameter]
+        if held.keys().isdisjoint(KEYS):
+            held |= self._take_waiting(layer)
         if held:
             self.withdrawn[layer.name] = held
 
@@ -245,21 +249,18 @@ class Store:
 
         `key` is that of the tensor kept for every layer: whoever writes the parameter must write it as well.
         """
-        self.note(layer, self.get(layer, key))
-        held = self.withdrawn.get(layer.name)
-        if self._belongs_in_state(layer):
+        held = self.withdrawn.pop(layer.name, None)
+        self.note(layer, self.get(layer, key) if held is None else held[key])
+        if layer.name in self._from_state or layer.name in self.moved or self._has_own_keys(layer):
             if held is None:
                 held = self._take_waiting(layer)
             self._owners[layer.name].state[layer.parameter].update(held)
         elif held is not None:
             self._wait(layer, held)
-        self.withdrawn.pop(layer.name, None)
         self._from_state.discard(layer.name)
 
-    def _belongs_in_state(self, layer: Layer) -> bool:
-        """Whether the optimizer has moved the layer: it has keys of its own for it, or needs none (plain SGD)."""
-        if layer.name in self._from_state or layer.name in self.moved:
-            return True
+    def _has_own_keys(self, layer: Layer) -> bool:
+        """Whether the optimizer keeps something for the layer, so that our tensors may lie beside it."""
         return any(key in KEYS or not is_ours(key) for key in self.state(layer))
 
     def _place(self, layer: Layer) -> tuple[dict[str, Any], str]:
