@@ -125,7 +125,7 @@ def test_all_faults_are_reported_at_once_with_suggestions_for_misspelt_keys():
     assert len(error.value.faults) == 4
     assert "unknown key 'optimizer.lrr'; did you mean 'lr'? (known: lr, momentum, name" in str(error.value)
     assert "unknown key 'rate.drop'; did you mean 'drops'?" in str(error.value)
-    assert "epochs: input should be greater than 0, got -1" in str(error.value)
+    assert "epochs: input should be greater than or equal to 1, got -1" in str(error.value)
     assert "batch_size" in str(error.value)
 
 

@@ -119,6 +119,7 @@ def test_workers_that_cannot_start_are_not_tried_for_ever(tmp_path, monkeypatch)
     )
 
 
+@pytest.mark.slow
 def test_two_drivers_on_one_folder_train_every_run_once(tmp_path, monkeypatch):
     monkeypatch.setattr(schedule, "LOOK_AGAIN", 0.1)
     names = [("slow", 0), ("plain", 1)]
@@ -211,6 +212,7 @@ def epochs_of(folder):
     return [len(path.read_text().splitlines()) for path in (folder / "runs").glob("*/epochs.jsonl")]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "number", [signal.SIGINT, pytest.param(signal.SIGTERM, marks=pytest.mark.slow)], ids=["ctrl-c", "sigterm"]
 )

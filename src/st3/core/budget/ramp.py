@@ -69,7 +69,7 @@ def check_times(**times: float) -> None:
     >>> check_times(start=0.1, end=500)
     Traceback (most recent call last):
         ...
-    ValueError: end is a fraction of the run, from 0 to 1, got 500: divide steps by total_steps, epochs by the epochs
+    ValueError: end is a fraction of the run, from 0 to 1, got 500: divide steps by total_steps, epochs by ...
     """
     for name, time in times.items():
         if isinstance(time, bool) or not isinstance(time, Real):
