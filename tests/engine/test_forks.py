@@ -19,10 +19,9 @@ pytestmark = [
     "case",
     [
         "classifier 1 1",
-        "classifier 1 2",
         "pictures 1 2",
         "pictures 8 2",
-        "pictures 1 2 busy",
+        "classifier 1 2 busy",
         "pictures 8 2 busy",
     ],
 )  # on the fast path, with threads, with a batch in parts, while another thread is in a call
