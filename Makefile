@@ -6,6 +6,8 @@ BIN := .venv/bin
 # Tests are small jobs, and several at a time want the cores. So they run in one process per core, up to
 # four (each imports torch), with one thread each.
 export OMP_NUM_THREADS ?= 1
+# Many tests start processes of their own; without compiled files each of them would compile torch again.
+unexport PYTHONDONTWRITEBYTECODE
 PYTEST := $(BIN)/python -m pytest -n auto --maxprocesses 4 --dist worksteal --hypothesis-profile=ci
 
 .NOTPARALLEL:

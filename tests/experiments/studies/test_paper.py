@@ -71,7 +71,7 @@ def switch_rows(cubic, fixed):
     [
         ({0: [9, 2, 8, 9], 1: [9, 2, 8, 9]}, ["holds", "holds"]),
         ({0: [2, 9, 8, 9], 1: [2, 9, 8, 9]}, ["holds", "does not hold"]),
-        ({0: [90, 20, 80, 90], 1: [90, 20, 80, 90]}, ["does not hold", "holds"]),
+        ({0: [90, 20, 80, 90], 1: [90, 20, 80, 90]}, ["does not hold", "does not hold"]),
         ({0: [9, 2, 8, 9]}, ["cannot be told at this budget"] * 2),
     ],
 )

@@ -4,12 +4,12 @@ import json
 import shlex
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cache, cached_property
 from pathlib import Path
 from typing import Any
 
 from ..essence import identity
-from ..spec import Spec, compose
+from ..spec import SeedSpec, Spec, compose
 
 __all__ = ["Wanted"]
 
@@ -31,16 +31,17 @@ class Wanted:
     @cached_property
     def spec(self) -> Spec:
         """The complete spec; raises with everything that is wrong with the options."""
-        return compose(
-            data={"name": self.data},
-            model={"name": self.model},
-            sparse=self.sparse,
-            recipe=self.recipe,
-            epochs=self.epochs,
-            seeds={"init": self.seed, "data": self.seed},
-            protocol=self.protocol,
-            changes={"record.switch_windows": self.windows} if self.windows else None,
-        )
+        options = {
+            "data": {"name": self.data},
+            "model": {"name": self.model},
+            "sparse": self.sparse,
+            "recipe": self.recipe,
+            "epochs": self.epochs,
+            "protocol": self.protocol,
+            "changes": {"record.switch_windows": self.windows} if self.windows else None,
+        }
+        seeds = SeedSpec(init=self.seed, data=self.seed)
+        return _compose(json.dumps(options)).model_copy(update={"seeds": seeds})
 
     @cached_property
     def identity(self) -> str:
@@ -84,6 +85,12 @@ class Wanted:
         words += [word for name, value in machine.items() for word in (f"--{name}", str(value))]
         words += ["--set", f"record.switch_windows={self.windows}"] if self.windows else []
         return shlex.join([*words, "--run", str(folder), "--resume"])
+
+
+@cache
+def _compose(options: str) -> Spec:
+    """Return the spec with seed 0; the runs of a curve differ in their seeds alone."""
+    return compose(**json.loads(options))
 
 
 def _choice(key: str, value: Any) -> list[str]:

@@ -94,7 +94,7 @@ class Switches(Study):
         shown = ", ".join(f"{fmean(r):.2f}" for r in ratios)
         numbers = f"switches with the ramp over those without: {fmean(total):.2f} in all; by quarter {shown}"
         numbers += f" ({len(seeds)} seed{'s' * (len(seeds) > 1)})"
-        least = min((fmean(r) for w, r in enumerate(ratios) if w != 1))
+        least = min(1.0, *(fmean(r) for w, r in enumerate(ratios) if w != 1))
         return [
             Verdict(first, _is_below(total, 1.0), numbers),
             Verdict(second, _is_below(ratios[1], least), numbers),
