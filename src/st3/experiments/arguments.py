@@ -2,7 +2,8 @@
 
 import inspect
 from collections.abc import Callable, Mapping
-from types import UnionType
+from functools import cache
+from types import MappingProxyType, UnionType
 from typing import Any, Literal, TypeVar, Union, get_args, get_origin
 
 from pydantic import TypeAdapter, ValidationError
@@ -81,13 +82,15 @@ def build_or_none(
     return registry[name](**arguments)
 
 
-def default_arguments(make: Callable[..., Any]) -> dict[str, Any]:
+@cache
+def default_arguments(make: Callable[..., Any]) -> Mapping[str, Any]:
     """Return the default values of a function's arguments.
 
-    >>> default_arguments(lambda width, depth=3: None)
+    >>> dict(default_arguments(lambda width, depth=3: None))
     {'depth': 3}
     """
-    return {name: p.default for name, p in _parameters(make).items() if p.default is not p.empty}
+    found = {name: p.default for name, p in _parameters(make).items() if p.default is not p.empty}
+    return MappingProxyType(found)
 
 
 def add_classes_and_channels(

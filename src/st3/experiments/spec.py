@@ -215,7 +215,7 @@ def resolve_protocol(protocol: dict[str, Any], sparse: dict[str, Any], faults: l
         arguments = protocol.setdefault("arguments", {})
         if isinstance(arguments, dict):
             faults += PROTOCOLS[name].resolve(arguments, sparse)
-            protocol["arguments"] = default_arguments(PROTOCOLS[name]) | arguments
+            protocol["arguments"] = {**default_arguments(PROTOCOLS[name]), **arguments}
 
 
 def _fill_in(values: dict[str, Any], faults: list[str], *, has_recipe: bool) -> str:
