@@ -10,7 +10,7 @@ import inspect
 from pathlib import Path
 
 from st3.experiments.evidence import verdicts
-from st3.experiments.evidence.outputs import POINTS, count_runs
+from st3.experiments.evidence.outputs import POINTS, count_runs, verdict_table
 from st3.experiments.evidence.points import read_points
 from st3.experiments.grid.budgets import BUDGETS
 from st3.experiments.studies import STUDIES, Study
@@ -67,11 +67,14 @@ def _evidence(study: Study, budget: str, folder: Path) -> list[str]:
         f"![{study.title}, budget {budget}]({path}/{study.name}.svg)",
         "",
     ]
-    if found:
-        lines += ["| claim | verdict | numbers |", "| --- | --- | --- |"]
-        lines += [f"| {v.sentence} | **{v.answer}** | {v.numbers} |" for v in found]
-        lines += [""]
-    return [*lines, "```sh", f"st3 study run {study.name} --budget {budget}", "```", ""]
+    return [
+        *lines,
+        *verdict_table(found),
+        "```sh",
+        f"st3 study run {study.name} --budget {budget}",
+        "```",
+        "",
+    ]
 
 
 if __name__ == "__main__":

@@ -17,7 +17,7 @@ from .verdicts import Verdict
 if TYPE_CHECKING:
     from ..studies.study import Study
 
-__all__ = ["POINTS", "collect_points", "count_runs", "write_outputs"]
+__all__ = ["POINTS", "collect_points", "count_runs", "verdict_table", "write_outputs"]
 
 POINTS = "points.csv"
 TABLE = "README.md"
@@ -66,14 +66,19 @@ def _page(study: "Study", budget: Budget, points: Sequence[Point], verdicts: Seq
         f"![{study.title}]({study.name}.svg)",
         "",
     ]
-    if verdicts:
-        lines += ["| claim | verdict | numbers |", "| --- | --- | --- |"]
-        lines += [f"| {v.sentence} | **{v.answer}** | {v.numbers} |" for v in verdicts]
-        lines += [""]
+    lines += verdict_table(verdicts)
     lines += study.table(points) or points_table(points)
     if study.differences:
         lines += ["", f"Different from the paper: {study.differences}"]
     return "\n".join(lines).rstrip() + "\n"
+
+
+def verdict_table(verdicts: Sequence[Verdict]) -> list[str]:
+    """Return the verdicts as a Markdown table with an empty line after it; nothing if there are none."""
+    if not verdicts:
+        return []
+    rows = [f"| {v.sentence} | **{v.answer}** | {v.numbers} |" for v in verdicts]
+    return ["| claim | verdict | numbers |", "| --- | --- | --- |", *rows, ""]
 
 
 def points_table(points: Iterable[Point]) -> list[str]:
