@@ -1,5 +1,6 @@
 """The sparsifier: what a user holds while a model trains sparse."""
 
+import math
 import warnings
 from dataclasses import replace
 from typing import Any
@@ -109,6 +110,29 @@ class Sparsifier:
     def thresholds(self) -> dict[str, float]:
         """The threshold of each layer at the last step; 0 where a layer is dense, or every N:M group has its own."""
         return {layer.name: self._conductor.family.threshold(layer) or 0.0 for layer in self.layers}
+
+    @property
+    def threshold(self) -> float | None:
+        """The largest threshold (with allocation "global" all layers share it); None if training has diverged."""
+        largest = max(self.thresholds.values())
+        return largest if math.isfinite(largest) else None
+
+    def metrics(self) -> dict[str, float]:
+        """Return what a logger should follow, as plain numbers; with sharded weights, call it in every process.
+
+        sparsity, sparsity_asked (by the ramp now), threshold (the largest), at_target (0 or 1), collapsed_layers (how
+        many have no active weight). Left out: `sparsity_asked` if the method has no target, `threshold` if it is
+        not finite.
+        """
+        counts = count_all(list(self.layers))
+        numbers = {
+            "sparsity": sum(found.zeros for found in counts.values()) / sum(x.numel for x in self.layers),
+            "sparsity_asked": None if self.sparsity is None else float(self.asked()),
+            "threshold": self.threshold,
+            "at_target": float(self.at_target),
+            "collapsed_layers": float(sum(counts[x.name].zeros == x.numel for x in self.layers)),
+        }
+        return {name: number for name, number in numbers.items() if number is not None}
 
     def report(self, example_input: Any = None) -> Report:
         """Return what the model holds now, layer by layer; with an example input also its multiply-adds."""

@@ -45,7 +45,7 @@ def step_metrics(job: Job, progress: Progress, rate: float, loss: float) -> dict
         "loss": loss,
         "rate": rate,
         "sparsity_asked": _asked_sparsity(job),
-        "threshold": _largest_threshold(job),
+        "threshold": None if job.sparsifier is None else job.sparsifier.threshold,
     }
 
 
@@ -86,7 +86,7 @@ def epoch_metrics(
         "sparsity": sum(row["zeros"] for row in rows) / sum(row["weights"] for row in rows) if rows else None,
         "sparsity_asked": _asked_sparsity(job),
         "at_target": job.at_target,
-        "threshold": _largest_threshold(job),
+        "threshold": None if job.sparsifier is None else job.sparsifier.threshold,
         "switches": {key: sum(row[key] for row in rows) for key in ("revived", "zeroed")}
         if has_switches
         else None,
@@ -99,11 +99,6 @@ def _asked_sparsity(job: Job) -> float | None:
     if job.sparsifier is None or job.sparsifier.sparsity is None:
         return None
     return float(job.sparsifier.asked())
-
-
-def _largest_threshold(job: Job) -> float | None:
-    """Return the largest threshold; with allocation "global" all layers share it."""
-    return None if job.sparsifier is None else _finite_or_none(max(job.sparsifier.thresholds.values()))
 
 
 def _finite_or_none(number: float) -> float | None:
