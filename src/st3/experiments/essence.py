@@ -3,6 +3,7 @@
 import hashlib
 import json
 from collections.abc import Callable
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from ..core.budget.allocation import ALLOCATIONS
@@ -23,6 +24,7 @@ __all__ = ["differences", "essence", "identity", "is_circumstance"]
 CIRCUMSTANCES = ("machine.", "record.", "data.dir", "data.download", "recipe.name", "part.title")
 
 
+@cache
 def is_circumstance(key: str) -> bool:
     """Return whether a setting, by its dotted key, may change without making it another run.
 
@@ -85,14 +87,25 @@ def _usual_values(spec: "Spec") -> dict[str, Any]:
 
 def _section_defaults(section: Section, prefix: str = "") -> dict[str, Any]:
     defaults: dict[str, Any] = {}
-    for name, field in type(section).model_fields.items():
+    for name, usual in _field_defaults(type(section)).items():
         value = getattr(section, name)
         if isinstance(value, Section):
             defaults |= _section_defaults(value, f"{prefix}{name}.")
-            if isinstance(field.default, Section):
-                defaults |= flatten(field.default.model_dump(mode="json"), f"{prefix}{name}.")
-        elif not field.is_required():
-            default = field.get_default(call_default_factory=True)
-            # lists, as in JSON
-            defaults[f"{prefix}{name}"] = list(default) if isinstance(default, tuple) else default
+        defaults |= {prefix + key: default for key, default in usual.items()}
     return defaults
+
+
+@cache  # a thousand runs are compared in a second
+def _field_defaults(kind: type[Section]) -> dict[str, dict[str, Any]]:
+    """Return the usual value of each field of a kind of section, by key; of a section in it, several."""
+    found: dict[str, dict[str, Any]] = {}
+    for name, field in kind.model_fields.items():
+        if field.is_required():
+            found[name] = {}
+            continue
+        default = field.get_default(call_default_factory=True)
+        if isinstance(default, Section):
+            found[name] = flatten(default.model_dump(mode="json"), f"{name}.")
+        else:
+            found[name] = {name: list(default) if isinstance(default, tuple) else default}  # lists, as in JSON
+    return found
