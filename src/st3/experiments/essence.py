@@ -107,5 +107,6 @@ def _field_defaults(kind: type[Section]) -> dict[str, dict[str, Any]]:
         if isinstance(default, Section):
             found[name] = flatten(default.model_dump(mode="json"), f"{name}.")
         else:
-            found[name] = {name: list(default) if isinstance(default, tuple) else default}  # lists, as in JSON
+            as_in_json = list(default) if isinstance(default, tuple) else default
+            found[name] = {name: as_in_json}
     return found

@@ -31,7 +31,8 @@ def load_model(model: nn.Module, state: dict[str, Any]) -> None:
     """Distribute the full weights of the first process over all processes."""
     from torch.distributed.checkpoint.state_dict import StateDictOptions, set_model_state_dict
 
-    set_model_state_dict(model, state, options=StateDictOptions(full_state_dict=True, broadcast_from_rank0=True))
+    options = StateDictOptions(full_state_dict=True, broadcast_from_rank0=True)
+    set_model_state_dict(model, state, options=options)
 
 
 def load_optimizer(model: nn.Module, optimizer: Optimizer, state: dict[str, Any]) -> None:
