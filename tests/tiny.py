@@ -115,7 +115,9 @@ def raw_weights(model: nn.Module, optimizer: Optimizer) -> dict[str, Tensor]:
     """Return copies of the raw weights that lie in the optimizer's state."""
     named = model.named_parameters()
     return {
-        name: optimizer.state[p]["raw"].clone() for name, p in named if "raw" in optimizer.state.get(p, {})
+        name: optimizer.state[p]["st3_raw"].clone()
+        for name, p in named
+        if "st3_raw" in optimizer.state.get(p, {})
     }
 
 

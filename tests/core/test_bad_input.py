@@ -518,7 +518,7 @@ def test_a_wrapped_optimizer_is_unwrapped(depth: int) -> None:
     sparsifier = sparsify(model, outer)
     sparsify(plain, plain_optimizer)
     assert train(model, outer, STEPS) == train(plain, plain_optimizer, STEPS)
-    assert "raw" in inner.state[model.conv.weight]
+    assert "st3_raw" in inner.state[model.conv.weight]
     sparsifier.finalize()
 
 

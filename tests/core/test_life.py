@@ -131,9 +131,9 @@ def test_a_frozen_layer_holds_a_mask_instead_of_a_raw_weight() -> None:
     train(model, optimizer, 7)
     sparsifier.freeze()
     state = optimizer.state[model.deep.weight]
-    assert set(state) == {"momentum_buffer", "mask"}
-    assert torch.equal(state["mask"], model.deep.weight != 0)
-    assert (state["momentum_buffer"][~state["mask"]] == 0).all()
+    assert set(state) == {"momentum_buffer", "st3_mask"}
+    assert torch.equal(state["st3_mask"], model.deep.weight != 0)
+    assert (state["momentum_buffer"][~state["st3_mask"]] == 0).all()
 
 
 def test_clipping_sees_no_gradient_of_frozen_zeros() -> None:
@@ -274,7 +274,7 @@ def test_keep_mask_goes_on_from_a_run_that_was_never_finalized() -> None:
     )  # as loaded from a checkpoint: raw weights in the state
     before = masks(twin)
     st3.keep_mask(twin, its_optimizer)
-    assert set(its_optimizer.state[twin.deep.weight]) == {"momentum_buffer", "mask"}
+    assert set(its_optimizer.state[twin.deep.weight]) == {"momentum_buffer", "st3_mask"}
     train(twin, its_optimizer, range(STEPS, STEPS + 3))
     assert_same(masks(twin), before)
     tuned = twin.deep.weight.detach().clone()
@@ -332,7 +332,7 @@ def test_after_detach_the_optimizer_trains_a_plain_dense_model() -> None:
     sparsifier.detach()
     train(model, optimizer, range(7, 9))
     assert zeros(model) == 0
-    assert "raw" not in optimizer.state[model.deep.weight]
+    assert "st3_raw" not in optimizer.state[model.deep.weight]
     sparsify(model, optimizer)  # and may be sparsified again
 
 
@@ -357,7 +357,7 @@ def test_finalize_gives_the_same_model_plain_and_exactly_sparse() -> None:
     assert sparsifier.finalize() is model
     assert zeros(model) == zeros_asked(model)
     assert torch.equal(model(batch(0)[0]), outputs)
-    assert all("raw" not in state for state in optimizer.state.values())
+    assert all("st3_raw" not in state for state in optimizer.state.values())
     assert all("st3_step" not in group for group in optimizer.param_groups)
     hooks = footprint(model, optimizer)["hooks"]
     assert hooks[1:] == before[1:]  # but for the step pre-hook that guards the zeros

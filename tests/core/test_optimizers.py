@@ -1,4 +1,4 @@
-"""Optimizers that wrap others are unwrapped; those that put weights of their own into the model are refused.
+"""Optimizers may use any key of their state; wrappers are unwrapped; those that fill the zeros are refused.
 
 The classes here are stand-ins with the names and attributes of packages that need not be installed.
 """
@@ -155,6 +155,55 @@ def test_a_wrapper_that_only_passes_steps_on_is_unwrapped(wrapper):
             optimizer.zero_grad()
     assert sparsifier.step == 10
     assert all(torch.equal(p, q) for p, q in zip(model.parameters(), plain.parameters(), strict=True))
+
+
+class Named(Optimizer):
+    """Momentum on weights that a mask chooses, under keys that are given: SaRA has a "mask", Nero a "scale"."""
+
+    def __init__(self, params, momentum, mask, scale):
+        super().__init__(params, {"lr": 0.05})
+        self.keys = (momentum, mask, scale)
+
+    @torch.no_grad()
+    def step(self, closure=None):
+        momentum, mask, scale = self.keys
+        for p in self.param_groups[0]["params"]:
+            state = self.state[p]
+            if not state:
+                state |= {
+                    momentum: torch.zeros_like(p),
+                    mask: p.abs() < p.abs().mean(),
+                    scale: torch.ones(()),
+                }
+            state[momentum].mul_(0.9).add_(p.grad)
+            state[scale].mul_(0.99)
+            p.add_(state[momentum] * state[mask] * state[scale], alpha=-0.05)
+
+
+@pytest.mark.parametrize("method", ["st3", "gmp", "s_ste"])
+@pytest.mark.parametrize("keys", [("raw", "mask", "scale"), ("active", "raw", "mask")])
+def test_an_optimizer_may_use_any_key_without_the_prefix(method, keys):
+    finals = []
+    for own in (("first", "second", "third"), keys):
+        model = make_model()
+        optimizer = Named(model.parameters(), *own)
+        sparsity = {"s_ste": None}.get(method, 0.8)
+        sparsifier = st3.sparsify(model, optimizer, sparsity=sparsity, total_steps=10, method=method)
+        for number in range(10):
+            inputs, classes = batch(number)
+            F.cross_entropy(model(inputs), classes).backward()
+            optimizer.step()
+            optimizer.zero_grad()
+            if number == 4:
+                optimizer.load_state_dict(copy.deepcopy(optimizer.state_dict()))
+            if number == 7:
+                sparsifier.freeze()
+        sparsifier.finalize()
+        assert all(set(state) == set(own) for state in optimizer.state.values())
+        finals.append(
+            [*model.parameters(), *(state[key] for state in optimizer.state.values() for key in own)]
+        )
+    assert all(torch.equal(p, q) for p, q in zip(*finals, strict=True))
 
 
 # ---------------------------------------------------------------- refused

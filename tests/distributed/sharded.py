@@ -124,7 +124,7 @@ def weights(sparsifier: st3.Sparsifier) -> dict[str, Tensor]:
 
 
 def raws(sparsifier: st3.Sparsifier, optimizer: Optimizer) -> dict[str, Tensor]:
-    return {layer.name: whole(optimizer.state[layer.parameter]["raw"]) for layer in sparsifier.layers}
+    return {layer.name: whole(optimizer.state[layer.parameter]["st3_raw"]) for layer in sparsifier.layers}
 
 
 def require_same_bits(found: Mapping[str, Tensor], expected: Mapping[str, Tensor], when: str) -> None:

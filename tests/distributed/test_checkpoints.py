@@ -96,7 +96,7 @@ def test_the_empty_step_that_creates_an_optimizers_state_is_not_counted(optimize
     state = get_optimizer_state_dict(model, its_optimizer)
     assert sparsifier.step == 0
     assert {group["st3_step"] for group in state["param_groups"]} == {0}
-    assert all("raw" in state["state"][layer.name] for layer in sparsifier.layers)
+    assert all("st3_raw" in state["state"][layer.name] for layer in sparsifier.layers)
     require_same_bits(weights(sparsifier), before, "after the empty step")
     train(model, its_optimizer, 0, 1)
     assert sparsifier.step == 1
@@ -116,7 +116,7 @@ def test_the_saved_model_is_sparse_and_the_saved_optimizer_holds_the_raw_weights
     saved = torch.load(tmp_path / "whole.pt")
     names = [layer.name for layer in sparsifier.layers]
     require_same_bits({name: saved["model"][name] for name in names}, expected[0], "in the file")
-    raw = {name: saved["optimizer"]["state"][name]["raw"] for name in names}
+    raw = {name: saved["optimizer"]["state"][name]["st3_raw"] for name in names}
     require_same_bits(raw, expected[1], "in the file (raw)")
     zeros = sum(int((saved["model"][name] == 0).sum()) for name in names)
     assert zeros == zeros_asked(sum(tensor.numel() for tensor in raw.values()), 0.9)

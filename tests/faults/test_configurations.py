@@ -190,7 +190,7 @@ def check_count(sparsifier: st3.Sparsifier, method: Any) -> None:
     found = 0
     for layer in sparsifier.layers:
         # A weight that has just grown is 0 for another reason.
-        mask = optimizer.state[layer.parameter].get("active")
+        mask = optimizer.state[layer.parameter].get("st3_active")
         found += int((layer.parameter == 0).sum() if mask is None else (~mask).sum())
     total = sum(layer.numel for layer in sparsifier.layers)
     asked = math.floor((total - 1) * sparsifier.sparsity) + 1 if sparsifier.sparsity else 0

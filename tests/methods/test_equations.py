@@ -136,7 +136,7 @@ def test_a_run_agrees_with_autograd_through_the_textbook_form(method, optimizer_
 
     raw = dict(reference.named_parameters())
     for layer in sparsifier.layers:
-        found = optimizer.state[layer.parameter]["raw"]
+        found = optimizer.state[layer.parameter]["st3_raw"]
         assert torch.allclose(found, raw[layer.name], rtol=0, atol=1e-9)
         assert torch.allclose(layer.parameter, textbook(raw[layer.name], threshold), rtol=0, atol=1e-9)
     for name, parameter in model.named_parameters():
@@ -240,7 +240,7 @@ def test_a_run_of_n_in_m_agrees_with_autograd_through_the_textbook_form(method, 
         reference_optimizer.step()
         reference_optimizer.zero_grad()
     for name, parameter in model.named_parameters():
-        found = optimizer.state[parameter]["raw"] if name in names else parameter
+        found = optimizer.state[parameter]["st3_raw"] if name in names else parameter
         assert torch.allclose(found, raw[name], rtol=0, atol=1e-9)
         if name in names:
             expected = _textbook_groups(method, raw[name], scales[name])[0]
@@ -300,5 +300,5 @@ def test_the_comparison_can_fail():
             _loss(model, None, step).backward()
             optimizer.step()
             optimizer.zero_grad()
-        finals.append(optimizer.state[model[0].weight]["raw"].clone())
+        finals.append(optimizer.state[model[0].weight]["st3_raw"].clone())
     assert (finals[0] - finals[1]).abs().max() > 1e-3

@@ -165,7 +165,7 @@ def zeroed(model, sparsifier):
     """Count the weights that may not be other than 0: a weight that has just grown is 0 for another reason."""
     (optimizer,) = sparsifier.optimizers
     kept = dict(entries(optimizer.param_groups, optimizer.state))  # in its state, or waiting for a first step
-    masks = [kept[model.get_submodule(name).weight].get("active") for name in LAYERS]
+    masks = [kept[model.get_submodule(name).weight].get("st3_active") for name in LAYERS]
     if any(mask is None for mask in masks):
         return sum(zeros(model).values())
     assert sum(zeros(model).values()) >= sum(int((~mask).sum()) for mask in masks)
@@ -240,7 +240,7 @@ def test_with_a_floor_it_reaches_the_target_and_every_layer_keeps_its_weights(me
         optimizer.step()
         optimizer.zero_grad()
     weights = [layer.parameter for layer in sparsifier.layers]
-    masks = [optimizer.state[weight].get("active", weight != 0) for weight in weights]
+    masks = [optimizer.state[weight].get("st3_active", weight != 0) for weight in weights]
     assert sum(int((~mask).sum()) for mask in masks) == asked(sparsifier)
     assert min(int(mask.sum()) for mask in masks) >= 100
     sparsifier.finalize()

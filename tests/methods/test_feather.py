@@ -49,7 +49,7 @@ def test_up_to_95_percent_it_is_straight_through():
     layer, optimizer = attach(Feather())
     assert torch.equal(gradient(layer), torch.ones(2, 4))
     optimizer.step()
-    torch.testing.assert_close(optimizer.state[layer.weight]["raw"], W - 0.1, rtol=0, atol=1e-8)
+    torch.testing.assert_close(optimizer.state[layer.weight]["st3_raw"], W - 0.1, rtol=0, atol=1e-8)
 
 
 @pytest.mark.parametrize("theta", [0.0, 0.25, 1.0])
@@ -67,7 +67,7 @@ def test_above_95_percent_zeroed_weights_get_half_the_gradient():
     assert torch.equal(gradient(layer), torch.where(active, 1.0, 0.5))
     optimizer.step()
     expected = weight - torch.where(active, 0.1, 0.05)
-    torch.testing.assert_close(optimizer.state[layer.weight]["raw"], expected, rtol=1e-6, atol=0)
+    torch.testing.assert_close(optimizer.state[layer.weight]["st3_raw"], expected, rtol=1e-6, atol=0)
 
 
 def trained(method, steps=30):

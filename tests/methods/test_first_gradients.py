@@ -88,7 +88,9 @@ def zeros(model):
 def zeroed(model, optimizer):
     """Count the weights that may not be other than 0: one that has grown in an unused layer is 0 for another reason."""
     masks = [
-        kept["active"] for _, kept in entries(optimizer.param_groups, optimizer.state) if "active" in kept
+        kept["st3_active"]
+        for _, kept in entries(optimizer.param_groups, optimizer.state)
+        if "st3_active" in kept
     ]
     return sum(int((~mask).sum()) for mask in masks) if masks else zeros(model)
 

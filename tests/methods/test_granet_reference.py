@@ -184,7 +184,7 @@ def test_tied_weights_of_half_precision_are_pruned_one_by_one():
         model(torch.randn(4, 16, generator=generator).to(torch.bfloat16)).square().sum().backward()
         optimizer.step()
         optimizer.zero_grad()
-        masks = [optimizer.state[parameter]["active"] for parameter in model.parameters()]
+        masks = [optimizer.state[parameter]["st3_active"] for parameter in model.parameters()]
         asked = sparsifier.asked(step + 1)
         assert sum(int((~mask).sum()) for mask in masks) == (int(383 * asked) + 1 if asked else 0)
         assert min(int(mask.sum()) for mask in masks) >= 20

@@ -176,7 +176,7 @@ def test_zeroed_weights_decay_and_active_ones_do_not():
     st3.sparsify(model, optimizer, total_steps=2, method=st3.methods.SRSTE(decay=0.125))
     model.weight.grad = torch.tensor([[0.5, 0.5, 0.0, 0.0]])
     optimizer.step()
-    raw = optimizer.state[model.weight]["raw"]
+    raw = optimizer.state[model.weight]["st3_raw"]
     assert torch.equal(raw, torch.tensor([[3.5, -1.0 - 0.5 + 0.125, 3.0, -2.0 + 0.25]]))
     assert torch.equal(model.weight.grad, torch.tensor([[0.5, 0.5, 0.0, 0.0]]))  # the user's, as it was
 
@@ -222,10 +222,10 @@ def test_the_scale_of_s_ste_is_found_at_the_start_and_stays():
     sparse = raw.movedim(1, -1).reshape(-1, 4)
     sparse = sparse.sign() * (sparse.abs() - sparse.abs().sort(dim=1).values[:, 1:2]).relu()
     expected = (raw.movedim(1, -1).reshape(-1, 4) * sparse).sum() / (sparse * sparse).sum()
-    torch.testing.assert_close(optimizer.state[model[2].weight]["scale"], expected)
-    first = optimizer.state[model[2].weight]["scale"].clone()
+    torch.testing.assert_close(optimizer.state[model[2].weight]["st3_scale"], expected)
+    first = optimizer.state[model[2].weight]["st3_scale"].clone()
     learn(model, optimizer, range(1, STEPS))
-    assert torch.equal(optimizer.state[model[2].weight]["scale"], first)
+    assert torch.equal(optimizer.state[model[2].weight]["st3_scale"], first)
 
 
 @every_method
@@ -251,7 +251,7 @@ def test_it_resumes_bit_for_bit(name, optimizer, cut, tmp_path):
         learn(model, its_optimizer, range(cut, STEPS))
         assert all(torch.equal(a, b) for a, b in zip(model.parameters(), whole.parameters(), strict=True))
         sparsifier.finalize()
-        assert all("scale" not in state for state in its_optimizer.state.values())
+        assert all("st3_scale" not in state for state in its_optimizer.state.values())
 
 
 @every_method
@@ -325,7 +325,7 @@ def test_frozen_masks_stay_and_nothing_else_is_remembered(name):
     frozen = model[2].weight != 0
     learn(model, optimizer, range(12, STEPS))
     assert torch.equal(model[2].weight != 0, frozen)
-    assert set(optimizer.state[model[2].weight]) == {"momentum_buffer", "mask"}
+    assert set(optimizer.state[model[2].weight]) == {"momentum_buffer", "st3_mask"}
     sparsifier.finalize()
 
 
@@ -337,7 +337,7 @@ def test_keep_mask_on_a_checkpoint_of_s_ste_forgets_its_scale():
     other.load_state_dict(model.state_dict())
     its_optimizer.load_state_dict(optimizer.state_dict())
     st3.keep_mask(other, its_optimizer)
-    assert set(its_optimizer.state[other[2].weight]) == {"momentum_buffer", "mask"}
+    assert set(its_optimizer.state[other[2].weight]) == {"momentum_buffer", "st3_mask"}
 
 
 @every_method
@@ -356,7 +356,7 @@ def test_an_average_of_past_weights_gets_groups_of_its_own(name):
 def test_replaced_weights_are_noticed_and_adopted_with_a_new_scale():
     model, optimizer, sparsifier = start("s_ste")
     learn(model, optimizer, range(4))
-    before = optimizer.state[model[2].weight]["scale"].clone()
+    before = optimizer.state[model[2].weight]["st3_scale"].clone()
     with torch.no_grad():
         model[2].weight.copy_(torch.rand_like(model[2].weight))
     backward(model, 4)
@@ -364,7 +364,7 @@ def test_replaced_weights_are_noticed_and_adopted_with_a_new_scale():
         optimizer.step()
     sparsifier.adopt()
     learn(model, optimizer, range(5, 8))
-    assert optimizer.state[model[2].weight]["scale"] != before
+    assert optimizer.state[model[2].weight]["st3_scale"] != before
 
 
 def test_a_step_that_fails_leaves_the_decay_out_of_the_next_one():

@@ -62,7 +62,7 @@ def learn(model, optimizer, steps):
 
 def masks(sparsifier):
     (optimizer,) = sparsifier.optimizers
-    return {x.name: optimizer.state[x.parameter]["active"].clone() for x in sparsifier.layers}
+    return {x.name: optimizer.state[x.parameter]["st3_active"].clone() for x in sparsifier.layers}
 
 
 def history(name, steps=STEPS, **choice):
@@ -327,7 +327,7 @@ def test_with_a_dense_phase_weights_return_from_zero_and_the_optimizer_starts_ov
     assert all(bool(mask.all()) for mask in masks(sparsifier).values())
     for parameter in model.parameters():  # of biases, too
         for key, value in its_optimizer.state[parameter].items():
-            assert key == "active" or not value.any(), key
+            assert key == "st3_active" or not value.any(), key
     for layer, positions in zeroed.items():
         assert not model.get_parameter(layer)[positions].any()
     learn(model, its_optimizer, [15])
@@ -419,7 +419,7 @@ def test_frozen_masks_stay_frozen_when_resumed(name):
     model, optimizer, sparsifier = start(name)
     learn(model, optimizer, range(20))
     sparsifier.freeze()
-    frozen = {layer.name: optimizer.state[layer.parameter]["mask"].clone() for layer in sparsifier.layers}
+    frozen = {layer.name: optimizer.state[layer.parameter]["st3_mask"].clone() for layer in sparsifier.layers}
     learn(model, optimizer, range(20, 24))
     other, its_optimizer, its_sparsifier = start(name)
     other.load_state_dict(model.state_dict())

@@ -151,7 +151,7 @@ def test_a_run_agrees_with_autograd_through_the_textbook_form(method: ThresholdM
         its_optimizer.step()
         its_optimizer.zero_grad()
     for name, parameter in model.named_parameters():
-        found = optimizer.state[parameter]["raw"] if name in names else parameter
+        found = optimizer.state[parameter]["st3_raw"] if name in names else parameter
         torch.testing.assert_close(found, raw[name], rtol=0, atol=1e-9)
         if name in names:
             expected = TEXTBOOK[type(method)](method, raw[name], KEPT[name])[0]

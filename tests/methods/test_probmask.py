@@ -117,7 +117,7 @@ def test_a_whole_search_agrees_with_autograd_under_the_same_noise(passes):
     for name, probability in probabilities(sparsifier).items():
         assert torch.allclose(probability, learned[name], rtol=0, atol=1e-7)  # Adam divides by small numbers
         assert float(probability.std()) > 0
-        raw = optimizer.state[model.get_parameter(name)]["raw"]
+        raw = optimizer.state[model.get_parameter(name)]["st3_raw"]
         assert torch.allclose(raw, reference.get_parameter(name), rtol=0, atol=1e-7)
 
 
@@ -169,7 +169,7 @@ def test_between_steps_and_in_evaluation_the_weights_are_plain_and_sparse():
     model.eval()(x)
     assert all(torch.equal(held[key], value) for key, value in model.state_dict().items())
     assert sparsifier.at_target
-    raw = optimizer.state[model[0].weight]["raw"]
+    raw = optimizer.state[model[0].weight]["st3_raw"]
     active = model[0].weight != 0
     assert torch.equal(model[0].weight[active], raw[active])
 
@@ -207,7 +207,7 @@ def test_after_the_search_the_masks_are_fixed_and_the_model_is_plain():
     learn(model, optimizer, range(36, STEPS), passes=1)
     assert torch.equal(model[0].weight != 0, mask)
     assert not torch.equal(model[0].weight, before)
-    assert {key for state in optimizer.state.values() for key in state} == {"momentum_buffer", "mask"}
+    assert {key for state in optimizer.state.values() for key in state} == {"momentum_buffer", "st3_mask"}
     sparsifier.finalize()
 
 

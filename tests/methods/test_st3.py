@@ -36,7 +36,7 @@ def step(layer, optimizer, gradient):
 
 
 def raw(layer, optimizer):
-    return optimizer.state[layer.weight]["raw"]
+    return optimizer.state[layer.weight]["st3_raw"]
 
 
 def close(found, expected):

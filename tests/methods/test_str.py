@@ -95,7 +95,7 @@ def test_a_run_agrees_with_autograd_through_the_textbook_form(kind, decay):
     for name, number in numbers(sparsifier).items():
         assert abs(number - learned[name]) < 1e-9
         assert abs(number + 2) > 0.02  # it has been learned at all
-        found = optimizer.state[model.get_parameter(name)]["raw"]
+        found = optimizer.state[model.get_parameter(name)]["st3_raw"]
         assert torch.allclose(found, reference.get_parameter(name), rtol=0, atol=1e-9)
 
 

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from ..core.layers.find import unwrap
-from ..core.state.store import entries
+from ..core.state.store import RAW, entries
 from . import sharded_state
 from .checkpoint import CheckpointFolder
 from .job import Job, Progress
@@ -155,7 +155,7 @@ class Snapshots:
             whole = sharded_state.optimizer_state(model, optimizer)
             held = dict(entries(whole.get("param_groups", ()), whole.get("state", {})))
         for group in names.values():
-            raw = next((held[name]["raw"] for name in group if "raw" in held.get(name, {})), None)
+            raw = next((held[name][RAW] for name in group if RAW in held.get(name, {})), None)
             weights |= {} if raw is None else dict.fromkeys(group, raw)
         return weights
 

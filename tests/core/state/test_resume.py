@@ -501,6 +501,27 @@ def test_an_optimizer_state_saved_without_st3_is_refused(make: Make, steps: int)
     train(model, optimizer, 1)
 
 
+@pytest.mark.parametrize("steps", [0, 4], ids=["before the first gradient", "in mid-ramp"])
+@pytest.mark.parametrize("order", ["model, sparsify, optimizer", "model, optimizer, sparsify"])
+def test_a_checkpoint_whose_keys_have_no_prefix_is_refused(order: str, steps: int) -> None:
+    model, optimizer, _ = start()
+    train(model, optimizer, steps)
+    checkpoint = save(model, optimizer)
+    saved = checkpoint["optimizer"]
+    waiting = [
+        tensors for group in saved["param_groups"] for tensors in group.get("st3_waiting", {}).values()
+    ]
+    for tensors in [*saved["state"].values(), *waiting]:
+        if "st3_raw" in tensors:
+            tensors["raw"] = tensors.pop("st3_raw")
+    with pytest.raises(st3.errors.CheckpointError) as error:
+        resume(checkpoint, order)
+    assert str(error.value) == (
+        "the optimizer state keeps layer 'conv.weight' under 'raw', as earlier versions of st3 did, and this one reads "
+        "'st3_raw': finish the run with the version that began it"
+    )
+
+
 def test_a_dense_checkpoint_is_loaded_before_sparsifying() -> None:
     plain = TinyNet()
     plain_optimizer = sgd(plain.parameters())

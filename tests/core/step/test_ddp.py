@@ -67,7 +67,7 @@ def adamw(model: nn.Module) -> torch.optim.Optimizer:
 
 
 def raws(sparsifier: st3.Sparsifier, optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:
-    return {layer.name: optimizer.state[layer.parameter]["raw"] for layer in sparsifier.layers}
+    return {layer.name: optimizer.state[layer.parameter]["st3_raw"] for layer in sparsifier.layers}
 
 
 def require_equal_on_all_ranks(what: Any, where: str) -> None:

@@ -158,7 +158,7 @@ def test_raw_weights_are_sharded_like_their_parameter() -> None:
     sparsifier = st3.sparsify(model, optimizer, **NOW)
     learn(model, optimizer, share(batch(0)))
     for layer in sparsifier.layers:
-        raw = optimizer.state[layer.parameter]["raw"]
+        raw = optimizer.state[layer.parameter]["st3_raw"]
         assert raw.placements == layer.parameter.placements == (Shard(0),)
         assert raw.device_mesh == layer.parameter.device_mesh
         assert raw.to_local().shape == layer.parameter.to_local().shape
@@ -316,7 +316,7 @@ def test_a_forward_pass_in_half_precision_sees_the_zeros() -> None:
         zeros = {row.name: row.zeros for row in sparsifier.report().rows}["5.weight"]
         learn(model, optimizer, share(batch(step, torch.bfloat16)))
         assert seen[-1] == zeros > 0
-        assert optimizer.state[sparsifier.layers["5"].parameter]["raw"].dtype == torch.float32
+        assert optimizer.state[sparsifier.layers["5"].parameter]["st3_raw"].dtype == torch.float32
 
 
 # -------------------------------------------------------------------- gradients
@@ -469,7 +469,7 @@ def test_finalize_counts_lets_go_and_guards_the_zeros() -> None:
     assert sparsifier.finalize() is sparsifier.finalize() is model
     found = torch.cat([weight.flatten() for weight in weights(sparsifier).values()])
     assert int((found == 0).sum()) == zeros_asked(found.numel(), 0.9)
-    assert all("raw" not in state for state in optimizer.state.values())
+    assert all("st3_raw" not in state for state in optimizer.state.values())
     backward(model, share(batch(8)))
     with pytest.raises(RuntimeError, match="this model was finalized"):
         optimizer.step()
@@ -494,8 +494,8 @@ def test_frozen_masks_stay_as_they_are_while_active_weights_train(optimizer: str
     after = weights(sparsifier)
     for layer in sparsifier.layers:
         state = its_optimizer.state[layer.parameter]
-        assert "raw" not in state
-        assert state["mask"].to_local().shape == layer.parameter.to_local().shape
+        assert "st3_raw" not in state
+        assert state["st3_mask"].to_local().shape == layer.parameter.to_local().shape
         assert torch.equal(after[layer.name] == 0, before[layer.name] == 0)
     assert any(not torch.equal(after[name], before[name]) for name in after)
     sparsifier.finalize()
@@ -512,7 +512,7 @@ def test_detach_puts_the_raw_weights_back_on_every_rank() -> None:
     require_same_bits(weights(sparsifier), raw, "after detach")
     learn(model, optimizer, share(batch(1)))
     assert all(bool((weight != 0).all()) for weight in weights(sparsifier).values())
-    assert all("raw" not in state for state in optimizer.state.values())
+    assert all("st3_raw" not in state for state in optimizer.state.values())
 
 
 @on_ranks(2)
@@ -623,7 +623,7 @@ def test_raw_weights_that_stop_being_numbers_on_one_rank_stop_every_rank() -> No
     for step in range(19):
         learn(model, optimizer, share(batch(step)))
     if dist.get_rank() == 1:
-        optimizer.state[sparsifier.layers["0"].parameter]["raw"].to_local()[0] = math.inf
+        optimizer.state[sparsifier.layers["0"].parameter]["st3_raw"].to_local()[0] = math.inf
     with pytest.raises(ValueError, match=r"layer '0\.weight' holds NaN or infinite weights at step 20"):
         learn(model, optimizer, share(batch(19)))
 

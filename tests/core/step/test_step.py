@@ -71,7 +71,7 @@ def test_a_step_moves_the_raw_weight_by_the_gradient_at_the_sparse_one() -> None
     optimizer.step()
     raw = [0.495, -0.41, 0.085, 0.28]
     threshold = (0.28 + 0.41) / 2
-    assert_close(optimizer.state[model.weight]["raw"], raw)
+    assert_close(optimizer.state[model.weight]["st3_raw"], raw)
     assert_close(model.weight, [raw[0] - threshold, raw[1] + threshold, 0.0, 0.0])
 
 
@@ -79,7 +79,7 @@ def test_a_zeroed_weight_returns_when_its_raw_weight_has_grown() -> None:
     model, optimizer, _ = by_hand()
     model(torch.tensor([[5.0, 0.0, 0.0, -2.0]])).sum().backward()
     optimizer.step()
-    assert_close(optimizer.state[model.weight]["raw"], [0.0, -0.4, 0.1, 0.5])
+    assert_close(optimizer.state[model.weight]["st3_raw"], [0.0, -0.4, 0.1, 0.5])
     assert_close(model.weight, [0.0, -0.15, 0.0, 0.25])
 
 
@@ -88,7 +88,7 @@ def test_weight_decay_acts_on_the_raw_weight() -> None:
     optimizer.param_groups[0]["weight_decay"] = 1.0
     model.weight.grad = torch.zeros(1, 4)
     optimizer.step()
-    assert_close(optimizer.state[model.weight]["raw"], [0.45, -0.36, 0.09, 0.27])
+    assert_close(optimizer.state[model.weight]["st3_raw"], [0.45, -0.36, 0.09, 0.27])
 
 
 def test_without_straight_through_a_zeroed_weight_gets_no_gradient() -> None:
@@ -246,7 +246,7 @@ class Textbook:
         sparse = self.sparse()
         for name in self.raws:
             parameter = model.get_parameter(name)
-            raw = next(o.state[parameter]["raw"] for o in optimizers if parameter in o.state)
+            raw = next(o.state[parameter]["st3_raw"] for o in optimizers if parameter in o.state)
             torch.testing.assert_close(raw, self.raws[name].detach(), rtol=0, atol=1e-10)
             torch.testing.assert_close(parameter.detach(), sparse[name].detach(), rtol=0, atol=1e-10)
             assert torch.equal(parameter == 0, sparse[name] == 0)
@@ -332,7 +332,7 @@ def test_raw_weights_join_the_state_with_the_first_gradient() -> None:
     sparsify(model, optimizer)
     assert not optimizer.state
     train(model, optimizer, 1)
-    assert set(optimizer.state[model.conv.weight]) == {"step", "exp_avg", "exp_avg_sq", "raw"}
+    assert set(optimizer.state[model.conv.weight]) == {"step", "exp_avg", "exp_avg_sq", "st3_raw"}
 
 
 def test_raw_weights_join_at_once_where_the_optimizer_has_stepped_before() -> None:
@@ -340,7 +340,7 @@ def test_raw_weights_join_at_once_where_the_optimizer_has_stepped_before() -> No
     optimizer = sgd(model.parameters())
     train(model, optimizer, 1)
     sparsify(model, optimizer)
-    assert set(optimizer.state[model.conv.weight]) == {"momentum_buffer", "raw"}
+    assert set(optimizer.state[model.conv.weight]) == {"momentum_buffer", "st3_raw"}
 
 
 class LateNet(TinyNet):
@@ -363,7 +363,7 @@ def test_a_layer_without_a_gradient_is_as_sparse_as_the_others(make: Callable[..
     before = model.branch.weight.clone()
     train(model, optimizer, 4)
     (waiting,) = optimizer.param_groups[0]["st3_waiting"].values()
-    assert torch.equal(waiting["raw"], before)
+    assert torch.equal(waiting["st3_raw"], before)
     assert model.branch.weight not in optimizer.state
     assert zeros(model) == zeros_asked(model, sparsifier.asked(4))
     model.joined = True
@@ -526,7 +526,7 @@ def test_gradients_of_sharded_weights_are_mapped_once_with_several_optimizers(al
                 layer.weight.backward(grad)
         for optimizer in both:
             optimizer.step()
-        raws = [o.state[layer.weight]["raw"] for o, layer in zip(both, model, strict=True)]
+        raws = [o.state[layer.weight]["st3_raw"] for o, layer in zip(both, model, strict=True)]
         return [raw.to_local() if sharded else raw for raw in raws]
 
     for found, expected in zip(raws_after_a_step(True), raws_after_a_step(False), strict=True):

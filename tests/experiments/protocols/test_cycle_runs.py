@@ -182,7 +182,7 @@ def test_a_cycle_takes_weights_and_statistics_from_the_previous_one_and_nothing_
     assert len({cycle["rate"] for cycle in starts}) == 1  # the learning rate is rewound
     for number, cycle in enumerate(starts[1:]):
         left = weights(tmp_path / f"cycle-{number:02}", "raw.safetensors")[1]
-        assert not cycle["momentum"] - {"mask", "raw"}
+        assert not cycle["momentum"] - {"st3_mask", "st3_raw"}
         for name, tensor in cycle["weights"].items():
             if name not in cycle["raw"]:
                 assert torch.equal(tensor, left[name]), name  # norms, biases, running statistics

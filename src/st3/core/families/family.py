@@ -40,7 +40,7 @@ Replaced = tuple[
 class Family(ABC, Generic[M]):
     """A method at work on some layers."""
 
-    key: ClassVar[str]  # of the tensor kept for every layer: "raw", "active" or "mask"
+    key: ClassVar[str]  # of the tensor kept for every layer: RAW, ACTIVE or MASK
     keeps: ClassVar[str]  # the same in words, for the method's page
     draws_masks: ClassVar[bool] = False  # wants `before_forward`
     is_fixed: ClassVar[bool] = False  # the masks never change, so there is nothing to plan or to freeze

@@ -9,6 +9,7 @@ from torch import Tensor
 
 from ..layers.layer import Layer
 from ..method import Method
+from ..state.store import MASK
 from .family import Family, all_agree
 
 __all__ = ["FixedMask", "FixedMasks", "MaskFamily"]
@@ -48,8 +49,8 @@ class MaskFamily(Family[M]):
 class FixedMasks(MaskFamily[Method]):
     """Active weights train as usual, zeroed ones stay exactly 0."""
 
-    key: ClassVar[str] = "mask"
-    keeps: ClassVar[str] = "the fixed mask of every sparsified parameter `p`, `optimizer.state[p]['mask']`"
+    key: ClassVar[str] = MASK
+    keeps: ClassVar[str] = f"the fixed mask of every sparsified parameter `p`, `optimizer.state[p]['{MASK}']`"
     is_fixed: ClassVar[bool] = True
 
     def initial(self, layer: Layer) -> Tensor:

@@ -15,6 +15,7 @@ from torch import Tensor
 from ..budget.ties import HALF
 from ..layers.layer import Layer, Layers, Skipped
 from ..layers.shards import all_reduce
+from ..state.store import RAW, SCALE
 from .raw import RawFamily, RawMethod, write_in_pieces
 
 __all__ = ["GroupMethod", "Grouped", "in_groups", "n_largest"]
@@ -61,7 +62,7 @@ class Grouped(RawFamily[GroupMethod]):
     """Every group has its own threshold, found while its sparse weights are written."""
 
     keeps: ClassVar[str] = (
-        f"{RawFamily.keeps}; where the method has a fixed factor per weight, that too, under `'scale'`"
+        f"{RawFamily.keeps}; where the method has a fixed factor per weight, that too, under `'{SCALE}'`"
     )
 
     @classmethod
@@ -88,7 +89,7 @@ class Grouped(RawFamily[GroupMethod]):
 
     def adopt(self, layers: Sequence[Layer]) -> None:
         for layer in layers:
-            self.store.drop(layer, "scale")  # a new start
+            self.store.drop(layer, SCALE)  # a new start
         super().adopt(layers)
 
     @torch.no_grad()
@@ -99,11 +100,11 @@ class Grouped(RawFamily[GroupMethod]):
             finally:
                 self._lifted.discard(layer.name)
         for layer in layers:
-            self.store.join(layer, "raw")
+            self.store.join(layer, RAW)
 
     def _write_layer(self, layer: Layer, target: Tensor, *, is_lifted: bool = False) -> None:
         """Write the sparse weight of the layer into `target`."""
-        raw, scale = self.store.get_local(layer, "raw"), self._scale(layer)
+        raw, scale = self.store.get_local(layer, RAW), self._scale(layer)
 
         def write(raw: Tensor, sparse: Tensor) -> None:
             """Write some rows of the sparse weight; half precision is computed in float32."""
@@ -122,9 +123,9 @@ class Grouped(RawFamily[GroupMethod]):
         """Return the layer's factor, finding it now if there is none yet; None if the method has no such thing."""
         if not self.method.has_scale:
             return None
-        if self.store.find(layer, "scale") is None:
-            self.store.put(layer, "scale", self._first_scale(layer))
-        return self.store.get(layer, "scale")
+        if self.store.find(layer, SCALE) is None:
+            self.store.put(layer, SCALE, self._first_scale(layer))
+        return self.store.get(layer, SCALE)
 
     def _first_scale(self, layer: Layer) -> Tensor:
         """Return the factor in the weight's own precision: what a checkpoint would make of it."""

@@ -17,7 +17,7 @@ from ..budget.allocation import Cut
 from ..budget.plan import Plan
 from ..layers.layer import Layer
 from ..layers.shards import all_reduce, local
-from ..state.store import OWN_GROUP_KEYS, Store
+from ..state.store import OWN_GROUP_KEYS, RAW, Store
 from ..state.variables import advance, require_precision
 from ..step.call import Call
 from .family import Replaced
@@ -82,10 +82,10 @@ class LearnedThresholds(CutFamily[LearnedThreshold]):
 
     def begin(self) -> None:
         for layer in self.layers:
-            if self.store.find(layer, "raw") is None:
-                self.store.put(layer, "raw", self.initial(layer))
+            if self.store.find(layer, RAW) is None:
+                self.store.put(layer, RAW, self.initial(layer))
             if "threshold" not in self.store.variables(layer):
-                first = self.method.first_variable(self.store.get_local(layer, "raw"))
+                first = self.method.first_variable(self.store.get_local(layer, RAW))
                 self.store.put_variables(layer, {"threshold": first})
         self.write(self.layers)
 

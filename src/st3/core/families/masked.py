@@ -18,7 +18,7 @@ from ..budget.plan import Plan
 from ..layers.layer import Layer
 from ..layers.shards import local
 from ..method import Method
-from ..state.store import Store, is_ours
+from ..state.store import ACTIVE, Store, is_ours
 from ..step.call import Call
 from .family import Replaced, clear_momentum
 from .fixed_mask import MaskFamily
@@ -64,8 +64,8 @@ class MaskMethod(Method):
 class Masked(MaskFamily[MaskMethod]):
     """Asks the method for masks."""
 
-    key: ClassVar[str] = "active"
-    keeps: ClassVar[str] = "the mask of every sparsified parameter `p`, `optimizer.state[p]['active']`"
+    key: ClassVar[str] = ACTIVE
+    keeps: ClassVar[str] = f"the mask of every sparsified parameter `p`, `optimizer.state[p]['{ACTIVE}']`"
 
     def __init__(self, method: MaskMethod, layers: Sequence[Layer], store: Store, plan: Plan) -> None:
         super().__init__(method, layers, store, plan)

@@ -25,7 +25,7 @@ from ..budget.plan import Plan
 from ..layers.layer import Layer
 from ..layers.shards import all_reduce, is_sharded
 from ..projection import project
-from ..state.store import Store
+from ..state.store import RAW, Store
 from ..state.variables import advance, require_precision
 from ..step.call import Call
 from ..step.forward_pass import averaging_processes
@@ -109,10 +109,10 @@ class RandomMasks(RawFamily[RandomMask]):
 
     def begin(self) -> None:
         for layer in self.layers:
-            if self.store.find(layer, "raw") is None:
-                self.store.put(layer, "raw", self.initial(layer))
+            if self.store.find(layer, RAW) is None:
+                self.store.put(layer, RAW, self.initial(layer))
             if "probability" not in self.store.variables(layer):
-                first = self.method.first_variable(self.store.get(layer, "raw"))
+                first = self.method.first_variable(self.store.get(layer, RAW))
                 self.store.put_variables(layer, {"probability": first})
         self.write(self.layers)
 
@@ -154,7 +154,7 @@ class RandomMasks(RawFamily[RandomMask]):
             mask = self.method.relaxed_mask(self.probability(layer), uniform, progress)
             torch.mul(self.raw(layer), mask, out=layer.weight)
             self._drawn[layer.name] = mask
-            self.store.note(layer, self.store.get(layer, "raw"))
+            self.store.note(layer, self.store.get(layer, RAW))
         self._passes += 1
 
     def rest(self) -> None:
@@ -261,14 +261,14 @@ class RandomMasks(RawFamily[RandomMask]):
         best = self._find_best()
         for layer in layers:
             self._best[layer.name] = best[layer.name]
-            raw = self.store.get_local(layer, "raw")
+            raw = self.store.get_local(layer, RAW)
             if layer.name in self._lifted:
                 raw.copy_(layer.weight)
                 self._lifted.discard(layer.name)
             else:
                 layer.weight.copy_(raw)
             layer.weight.masked_fill_(~self._best[layer.name], 0.0)
-            self.store.join(layer, "raw")
+            self.store.join(layer, RAW)
 
     def _find_best(self) -> dict[str, Tensor]:
         """Return the masks of the most probable weights, as many as the ramp leaves; of equal ones the largest."""

@@ -1,6 +1,6 @@
 """Families that keep a raw weight for every sparse one, and what their methods' backward equations see.
 
-between steps   p holds the sparse weight; optimizer.state[p]["raw"] the raw one
+between steps   p holds the sparse weight; optimizer.state[p]["st3_raw"] the raw one
 lift            raw -> p, for the optimizer to move
 write           p -> raw; then the sparse weight -> p, in place
 """
@@ -19,7 +19,7 @@ from ..layers.layer import Layer
 from ..layers.shards import local
 from ..method import Method
 from ..selection.select import Scalar
-from ..state.store import Store
+from ..state.store import RAW, Store
 from ..step.call import Call
 from .family import Family, Replaced, all_agree
 
@@ -75,8 +75,8 @@ R = TypeVar("R", bound=RawMethod)
 class RawFamily(Family[R]):
     """Keeps the raw weights in the optimizer's state, and exchanges them with the sparse ones around every step."""
 
-    key: ClassVar[str] = "raw"
-    keeps: ClassVar[str] = "the raw weight of every sparsified parameter `p`, `optimizer.state[p]['raw']`"
+    key: ClassVar[str] = RAW
+    keeps: ClassVar[str] = f"the raw weight of every sparsified parameter `p`, `optimizer.state[p]['{RAW}']`"
 
     def __init__(self, method: R, layers: Sequence[Layer], store: Store, plan: Plan) -> None:
         super().__init__(method, layers, store, plan)
@@ -92,7 +92,7 @@ class RawFamily(Family[R]):
         return not self.method.is_straight_through(self.plan.sparsity)
 
     def raw(self, layer: Layer) -> Tensor:
-        return layer.weight if layer.name in self._lifted else self.store.get_local(layer, "raw")
+        return layer.weight if layer.name in self._lifted else self.store.get_local(layer, RAW)
 
     def is_dense(self, layer: Layer) -> bool:
         return self.cuts.get(layer.name) is None
@@ -134,14 +134,14 @@ class RawFamily(Family[R]):
     def lift(self, layers: Sequence[Layer]) -> None:
         for layer in layers:
             self.store.withdraw(layer)
-            layer.weight.copy_(self.store.get_local(layer, "raw"))
+            layer.weight.copy_(self.store.get_local(layer, RAW))
             self._lifted.add(layer.name)
 
     @torch.no_grad()
     def settle(self) -> None:
         for layer in self.layers:
             if layer.name in self._lifted:  # what lies in the parameter is the raw weight
-                self.store.get_local(layer, "raw").copy_(layer.weight)
+                self.store.get_local(layer, RAW).copy_(layer.weight)
         if self._lifted or self.store.withdrawn:
             self._lifted.clear()
             self.write(self.layers)
@@ -162,7 +162,7 @@ class RawFamily(Family[R]):
     @torch.no_grad()
     def release(self) -> None:
         for layer in self.layers:
-            layer.weight.copy_(self.store.get_local(layer, "raw"))
+            layer.weight.copy_(self.store.get_local(layer, RAW))
 
 
 T = TypeVar("T")

@@ -14,6 +14,7 @@ from ..budget.allocation import Cut
 from ..budget.ties import HALF, spare_ties, tied_at_cut, zero_ties
 from ..layers.layer import Layer
 from ..operators import hard
+from ..state.store import RAW
 from .raw import RawFamily, RawMethod, WeightView, write_in_pieces
 
 __all__ = ["CutFamily", "ThresholdMethod", "Thresholded"]
@@ -56,11 +57,11 @@ class CutFamily(RawFamily[T]):
             cuts = [self.cuts[layer.name] for layer in layers]
             zero_ties(layers, cuts, [self.raw(layer) for layer in layers])
         for layer in layers:
-            self.store.join(layer, "raw")
+            self.store.join(layer, RAW)
 
     def _write_layer(self, layer: Layer, target: Tensor, *, is_lifted: bool = False) -> Tensor | None:
         """Write the sparse weight of the layer into `target`; return the factor per filter, if there is one."""
-        raw, cut = self.store.get_local(layer, "raw"), self.cuts[layer.name]
+        raw, cut = self.store.get_local(layer, RAW), self.cuts[layer.name]
 
         def write(raw: Tensor, sparse: Tensor) -> Tensor | None:
             """Write some rows of the sparse weight; half precision is computed in float32."""

@@ -8,7 +8,7 @@ from torch.optim import Optimizer
 
 from ..errors import CheckpointError
 from ..layers.layer import Layer
-from .store import KEYS, PREFIX, STEP_KEY, Store, entries
+from .store import KEYS, RAW, STEP_KEY, Store, entries, learned_name, read_step
 
 __all__ = ["check_learned", "check_loadable", "check_state"]
 
@@ -31,6 +31,7 @@ def check_loadable(
         entry = saved.get(id(layer.parameter), {})
         tensor = next((entry[key] for key in KEYS if key in entry), None)
         if tensor is None:
+            _refuse_old(layer, entry)
             raise CheckpointError(
                 f"this optimizer state holds no raw weight for layer {layer.name!r}: the checkpoint was saved "
                 f"without st3 or with other layers sparsified; use the same include and exclude"
@@ -46,6 +47,8 @@ def check_state(store: Store) -> bool:
     _refuse_others({id(p): entry for p, entry in every}, store.layers)
     for layer in store.layers:
         held = store.held(layer)
+        if held.keys().isdisjoint(KEYS) and read_step(store.owner(layer)) is not None:
+            _refuse_old(layer, {**store.state(layer), **held})
         for key in KEYS:
             if key in held:
                 _check_shape(layer, held[key])
@@ -62,6 +65,15 @@ def _refuse_others(saved: Mapping[int, Mapping[str, Any]], layers: Sequence[Laye
         )
 
 
+def _refuse_old(layer: Layer, entry: Mapping[str, Any]) -> None:
+    """Raise where a counted state holds the layer's tensor under one of the keys that had no prefix."""
+    if key := next((key for key in ("raw", "mask", "active") if key in entry), None):
+        raise CheckpointError(
+            f"the optimizer state keeps layer {layer.name!r} under {key!r}, as earlier versions of st3 did, and this "
+            f"one reads 'st3_{key}': finish the run with the version that began it"
+        )
+
+
 def _check_shape(layer: Layer, tensor: Tensor) -> None:
     if tuple(tensor.shape) != layer.shape:
         raise CheckpointError(
@@ -72,10 +84,10 @@ def _check_shape(layer: Layer, tensor: Tensor) -> None:
 
 def check_learned(layer: Layer, entry: Mapping[str, Any], learns: str | None) -> None:
     """Raise where a state with raw weights was not saved by a method that learns the same variable."""
-    if "raw" not in entry:
+    if RAW not in entry:
         return
-    keys = [key.removeprefix(PREFIX) for key in entry if key.startswith(PREFIX)]
-    found = min(keys, key=len, default=None)  # what a variable's rule remembers has a longer name
+    names = [name for key in entry if (name := learned_name(key))]
+    found = min(names, key=len, default=None)  # what a variable's rule remembers has a longer name
     if found != learns:
         held = f"a learned {found}" if found else "no learned variable"
         needed = f"a learned {learns}" if learns else "none"

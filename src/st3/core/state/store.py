@@ -29,28 +29,38 @@ from ..layers.layer import Layer
 from ..layers.shards import local
 
 __all__ = [
+    "ACTIVE",
     "KEYS",
+    "MASK",
     "OWN_GROUP_KEYS",
-    "PREFIX",
+    "RAW",
+    "SCALE",
     "STEP_KEY",
     "Store",
     "entries",
     "is_ours",
+    "learned_name",
     "read_step",
     "write_step",
 ]
 
-STEP_KEY = "st3_step"
-WAITING = "st3_waiting"
+PREFIX = "st3_"  # of all our keys: optimizers have a "mask" or a "scale" too
+STEP_KEY = PREFIX + "step"
+WAITING = PREFIX + "waiting"
 OWN_GROUP_KEYS = (STEP_KEY, WAITING)
-KEYS = ("raw", "mask", "active")  # every sparsified weight has one of them
-BESIDE = "scale"  # one factor for the whole weight, beside its raw weight
-PREFIX = "st3_"  # of learned variables and what their optimizer remembers
+RAW, MASK, ACTIVE = PREFIX + "raw", PREFIX + "mask", PREFIX + "active"
+KEYS = (RAW, MASK, ACTIVE)  # every sparsified weight has one of them
+SCALE = PREFIX + "scale"  # one factor for the whole weight, beside its raw weight
 
 
 def is_ours(key: str) -> bool:
     """Whether a key of an optimizer's state was put there by us."""
-    return key in KEYS or key == BESIDE or key.startswith(PREFIX)
+    return key.startswith(PREFIX)
+
+
+def learned_name(key: str) -> str | None:
+    """Return the name of the learned variable, or of what its rule remembers, under this key; None for other keys."""
+    return key.removeprefix(PREFIX) if is_ours(key) and key not in (*KEYS, SCALE) else None
 
 
 def entries(
@@ -169,11 +179,11 @@ class Store:
         tensor = held.get(key)
         if tensor is None:
             raise CheckpointError(
-                f"the {key} of layer {layer.name!r} is gone from the optimizer state; load a checkpoint "
-                f"that was saved with st3, or call sparsify again"
+                f"the {key.removeprefix(PREFIX)} of layer {layer.name!r} is gone from the optimizer state; load a "
+                f"checkpoint that was saved with st3, or call sparsify again"
             )
         parameter = layer.parameter
-        wanted = torch.bool if key in ("mask", "active") else parameter.dtype
+        wanted = torch.bool if key in (MASK, ACTIVE) else parameter.dtype
         if tensor.device != parameter.device or tensor.dtype != wanted:
             tensor = tensor.to(device=parameter.device, dtype=wanted)
             self.put(layer, key, tensor)
@@ -198,13 +208,13 @@ class Store:
         held, device = self.held(layer), layer.parameter.device
         found: dict[str, Tensor] = {}
         for key, value in held.items():
-            if key.startswith(PREFIX):
-                held[key] = found[key.removeprefix(PREFIX)] = value.to(device)
+            if name := learned_name(key):
+                held[key] = found[name] = value.to(device)
         return found
 
     def put_variables(self, layer: Layer, values: Mapping[str, Tensor]) -> None:
         """Replace the learned variables of the layer."""
-        self.drop(layer, *(key for key in self.keys_of(layer) if key.startswith(PREFIX)))
+        self.drop(layer, *(key for key in self.keys_of(layer) if learned_name(key)))
         for name, value in values.items():
             self.put(layer, PREFIX + name, value)
 
