@@ -1,0 +1,1 @@
+"""Callbacks and functions for other trainers; each file needs its framework installed."""

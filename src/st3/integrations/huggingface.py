@@ -1,0 +1,144 @@
+"""Sparse training in the Hugging Face Trainer: one callback."""
+
+import copy
+import sys
+import warnings
+from types import FrameType
+from typing import Any
+
+from torch.optim import Optimizer
+
+try:
+    from transformers import TrainerCallback, TrainerControl, TrainerState, TrainingArguments
+    from transformers.trainer_callback import CallbackHandler
+except ImportError as missing:
+    raise ImportError(
+        "st3.integrations.huggingface needs transformers and accelerate: pip install 'st3[huggingface]'"
+    ) from missing
+
+from ..core.errors import CheckpointError
+from ..core.sparsifier import Sparsifier
+from ..core.sparsify import sparsify
+from ..core.state.store import read_step
+from .options import check_options
+
+__all__ = ["SparseTrainingCallback"]
+
+FIRST_STEP = "st3_first_step"  # in the trainer's state: its step at which sparse training began
+
+
+class SparseTrainingCallback(TrainerCallback):
+    """Makes the model of a `transformers.Trainer` sparse while it trains.
+
+        trainer = Trainer(model, args, ..., callbacks=[SparseTrainingCallback(sparsity=0.9)])
+
+    Takes the arguments of `st3.sparsify` but `total_steps`, which is the trainer's number of update steps. Every
+    checkpoint of the trainer holds the whole state: `train(resume_from_checkpoint=True)` continues bit for bit. The
+    best checkpoint and early stopping count only evaluations at the target sparsity. At the end of `train()` the zeros
+    are counted and the report is printed.
+    """
+
+    def __init__(self, sparsity: float | None = None, **options: Any) -> None:
+        check_options(type(self).__name__, options)
+        self.sparsifier: Sparsifier | None = None  # from the beginning of training on
+        self._options: dict[str, Any] = {"sparsity": sparsity, **options}
+        self._best_counts = False  # whether the best checkpoint so far was at the target
+
+    def on_train_begin(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
+    ) -> None:
+        """Attach: model and optimizer are wrapped, and a checkpoint is loaded."""
+        _move_to_front(self)
+        model, optimizer = kwargs["model"], kwargs["optimizer"]
+        options = self._options
+        if self.sparsifier is not None:
+            if self.sparsifier.is_finalized and self.sparsifier.model is model and state.global_step == 0:
+                options = {**options, "from_sparse": True}  # the zeros are those of the earlier train()
+            _detach(self.sparsifier, optimizer, is_resumed=state.global_step > 0)
+        counted = read_step(optimizer)
+        steps: dict[str, Any] = state.stateful_callbacks  # type: ignore[assignment]  # a dict once there is a trainer
+        first = steps.setdefault(FIRST_STEP, state.global_step - (counted or 0))
+        if counted is None and state.global_step > first:
+            raise CheckpointError(
+                f"the checkpoint at step {state.global_step} of a sparse run came without its optimizer, which holds "
+                f"the raw weights: save with save_only_model=False, or start anew from these weights with "
+                f"from_sparse=True and without resume_from_checkpoint"
+            )
+        self.sparsifier = sparsify(model, optimizer, total_steps=state.max_steps - first, **options)
+        self._best_counts = counted is not None and self.sparsifier.at_target
+        self._forget_dense_best(state)
+
+    def on_step_begin(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
+    ) -> None:
+        """Forget what the last evaluation below the target has left."""
+        self._forget_dense_best(state)
+
+    def on_evaluate(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
+    ) -> None:
+        """Let this evaluation be the first that counts, if it is at the target; below, there is no best one yet."""
+        self._forget_dense_best(state)
+        if self.sparsifier is not None and not self._best_counts:
+            self._best_counts = self.sparsifier.at_target
+
+    def on_save(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
+    ) -> None:
+        """Forget that a checkpoint below the target was called the best."""
+        self._forget_dense_best(state)
+
+    def on_log(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
+    ) -> None:
+        """Add the sparsifier's metrics to the trainer's own row of training metrics."""
+        logs: dict[str, Any] = kwargs["logs"]
+        if self.sparsifier is not None and self.sparsifier.is_attached and "loss" in logs:
+            metrics = self.sparsifier.metrics()
+            logs.update(metrics)
+            state.log_history[-1].update(metrics)  # the trainer has copied the row already
+
+    def on_train_end(
+        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
+    ) -> None:
+        """Count the zeros of the model that the user gets (the best one is loaded by now), and print the report."""
+        assert self.sparsifier is not None
+        self._forget_dense_best(state)
+        if state.global_step < state.max_steps and not self.sparsifier.at_target:
+            warnings.warn(
+                f"training stopped at step {state.global_step} of {state.max_steps}, before the target sparsity "
+                f"{self.sparsifier.sparsity} was reached, so no checkpoint counts as the best: call "
+                f"train(resume_from_checkpoint=True) to go on, or detach() the sparsifier",
+                stacklevel=2,
+            )
+        else:
+            self.sparsifier.finalize()
+        report = self.sparsifier.report()  # by every process: sharded weights are counted together
+        if state.is_world_process_zero:
+            print(report)
+
+    def _forget_dense_best(self, state: TrainerState) -> None:
+        if self.sparsifier is not None and not self._best_counts:
+            state.best_metric = state.best_global_step = state.best_model_checkpoint = None
+
+
+def _detach(sparsifier: Sparsifier, optimizer: Optimizer, *, is_resumed: bool) -> None:
+    """Detach the sparsifier of an earlier `train()`; a checkpoint loaded since then stays in the optimizer."""
+    loaded = copy.deepcopy(optimizer.state_dict()) if is_resumed and sparsifier.is_attached else None
+    sparsifier.detach()
+    if loaded is not None:
+        optimizer.load_state_dict(loaded)
+
+
+def _move_to_front(callback: TrainerCallback) -> None:
+    """Make the callback the first of its trainer, so that its metrics reach the loggers, which come before users' own.
+
+    A callback is not told which trainer it belongs to, so the trainer's list is looked up in the call under way.
+    """
+    frame: FrameType | None = sys._getframe()
+    while frame is not None:
+        caller = frame.f_locals.get("self")
+        if isinstance(caller, CallbackHandler) and callback in caller.callbacks:
+            caller.callbacks.sort(key=lambda other: other is not callback)
+            return
+        frame = frame.f_back
