@@ -269,8 +269,8 @@ def test_a_trainer_that_averages_weights_is_refused_and_the_remedy_named(callbac
     model = LightningModule([object(), callback()])
     assert refusal(model, make_sgd(model)) == (
         f"the trainer's callback {callback.__name__} puts averaged weights into the model when training ends, which "
-        "fills the zeros: leave it out, average with torch.optim.swa_utils.AveragedModel and make the average sparse "
-        "with sparsifier.apply_to"
+        "fills the zeros: use Lightning's WeightAveraging beside st3.integrations.lightning.SparseTraining, which "
+        "makes the average sparse"
     )
 
 

@@ -20,8 +20,6 @@ __all__ = ["check_optimizers", "find_owners", "refuse_averaging"]
 _WRAPPED = ("optimizer", "original_optimizer")
 # Where optimizers that do more than that hold the one inside; it is named in the refusal.
 _INNER = ("base_optimizer", "_base_optimizer", "optimizer", "base")
-# Lightning's callbacks that put averaged weights into the model when training ends.
-_AVERAGING = ("StochasticWeightAveraging", "WeightAveraging")
 
 
 def check_optimizers(given: Optimizer | Sequence[Optimizer]) -> list[Optimizer]:
@@ -89,14 +87,17 @@ def _refuse_own_weights(optimizer: Any) -> None:
 
 
 def refuse_averaging(model: nn.Module) -> None:
-    """Raise for a LightningModule whose trainer will put averaged weights into it."""
+    """Raise for a LightningModule whose trainer will put dense averaged weights into it."""
     trainer = getattr(unwrap(model), "_trainer", None)  # None until the module belongs to one
-    for callback in getattr(trainer, "callbacks", ()):
-        if any(cls.__name__ in _AVERAGING for cls in type(callback).__mro__):
+    callbacks = getattr(trainer, "callbacks", ())
+    can_be_sparse = any(getattr(callback, "sparsifies_averages", False) for callback in callbacks)
+    for callback in callbacks:
+        names = {cls.__name__ for cls in type(callback).__mro__}
+        if "StochasticWeightAveraging" in names or ("WeightAveraging" in names and not can_be_sparse):
             raise ValueError(
                 f"the trainer's callback {type(callback).__name__} puts averaged weights into the model when training "
-                f"ends, which fills the zeros: leave it out, average with torch.optim.swa_utils.AveragedModel and make "
-                f"the average sparse with sparsifier.apply_to"
+                f"ends, which fills the zeros: use Lightning's WeightAveraging beside "
+                f"st3.integrations.lightning.SparseTraining, which makes the average sparse"
             )
 
 
