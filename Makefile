@@ -2,6 +2,9 @@
 
 PYTHON ?= python3
 BIN := .venv/bin
+# The version of torch, if not that of constraints.txt: make test TORCH=2.15.0
+TORCH ?= $(shell sed -n 's/^torch==//p' constraints.txt)
+READY := .venv/.ready-$(TORCH)
 
 # Tests are small jobs, and several at a time want the cores. So they run in one process per core, up to
 # four (each imports torch), with one thread each.
@@ -11,7 +14,7 @@ unexport PYTHONDONTWRITEBYTECODE
 PYTEST := $(BIN)/python -m pytest -n auto --maxprocesses 4 --dist worksteal --hypothesis-profile=ci
 
 .NOTPARALLEL:
-.PHONY: help demo test check lint types tests slow format bench constraints clean
+.PHONY: help demo test check lint types tests slow format bench wheel constraints clean
 
 help:
 	@echo "make demo         train a network on digits, dense and 90 % sparse"
@@ -20,43 +23,56 @@ help:
 	@echo "make slow         the tests that train end to end"
 	@echo "make format       mend what lint finds, where a tool can"
 	@echo "make bench        how to run the benchmarks"
+	@echo "make wheel        build source distribution and wheel in dist/, and try the wheel"
 	@echo "make constraints  renew constraints.txt, keeping its torch"
 	@echo "make clean        remove the environment and all caches"
 
-demo: .venv/.ready
+demo: $(READY)
 	$(BIN)/st3 train
 
 test: lint types tests
 
 check: test
 
-lint: .venv/.ready
+lint: $(READY)
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
 
-types: .venv/.ready
+types: $(READY)
 	$(BIN)/mypy
 
-tests: .venv/.ready
+tests: $(READY)
 	$(PYTEST)
 
-slow: .venv/.ready
+slow: $(READY)
 	$(PYTEST) -m slow
 
-format: .venv/.ready
+format: $(READY)
 	$(BIN)/ruff check --fix
 	$(BIN)/ruff format
 
-bench: .venv/.ready
+bench: $(READY)
 	@echo "Each of these is a program; --help lists its options. Run one at a time on an idle machine:"
 	@for program in $$(grep -l "def main" benchmarks/*.py); do echo "  $(BIN)/python $$program"; done
 
 # The constraints hold for every pip call: any package may otherwise bring a newer torch.
-.venv/.ready: pyproject.toml constraints.txt
+$(READY): pyproject.toml constraints.txt
 	@echo "setting up .venv (about a minute)"
 	$(PYTHON) -m venv .venv
-	$(BIN)/pip install -qq --no-compile -c constraints.txt -e '.[test]'
+	sed 's/^torch==.*/torch==$(TORCH)/' constraints.txt > .venv/constraints.txt
+	$(BIN)/pip install -qq --no-compile -c .venv/constraints.txt -e '.[test]'
+	@rm -f .venv/.ready*
 	@touch $@
+
+wheel:
+	rm -rf dist
+	$(PYTHON) -m venv --clear .venv-wheel
+	.venv-wheel/bin/pip install -qq build
+	.venv-wheel/bin/python -m build --outdir dist .
+	$(PYTHON) -m venv --clear .venv-wheel
+	.venv-wheel/bin/pip install -qq --no-compile -c constraints.txt "$$(ls $(CURDIR)/dist/*.whl)[train]"
+	.venv-wheel/bin/st3 --version
+	rm -rf .venv-wheel
 
 constraints:
 	$(PYTHON) -m venv --clear .venv-constraints
@@ -68,5 +84,5 @@ constraints:
 	rm -rf .venv-constraints
 
 clean:
-	rm -rf .venv .venv-constraints .hypothesis .mypy_cache .pytest_cache .ruff_cache build dist
+	rm -rf .venv .venv-constraints .venv-wheel .hypothesis .mypy_cache .pytest_cache .ruff_cache build dist
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +

@@ -32,7 +32,7 @@ ARROWS: dict[str, str] = {
 }
 ARROWS["experiments"] = " ".join(ARROWS)
 ARROWS["cli"] = " ".join(ARROWS)
-ARROWS["__main__"] = "cli"
+ARROWS["__main__"] = ""
 NAMELESS = {"utils", "util", "helpers", "helper", "misc", "common"}
 
 

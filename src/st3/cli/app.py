@@ -40,9 +40,18 @@ app = typer.Typer(
 
 def _show_version(wanted: bool) -> None:
     if wanted:
+        import platform
+
+        import torch
+
         import st3
 
+        from ..engine.native import describe_library
+
         typer.echo(f"st3 {st3.__version__}")
+        typer.echo(f"torch {torch.__version__}")
+        typer.echo(f"Python {platform.python_version()}")
+        typer.echo(f"engine: {describe_library()}")
         raise typer.Exit
 
 
@@ -51,7 +60,11 @@ def st3(
     version: Annotated[
         bool,
         typer.Option(
-            "--version", callback=_show_version, is_eager=True, metavar="", help="Print the version."
+            "--version",
+            callback=_show_version,
+            is_eager=True,
+            metavar="",
+            help="Print the versions of st3, torch and Python, and what the engine was built for.",
         ),
     ] = False,
 ) -> None:

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from .build import LIBRARY, is_sealed
+from .build import LIBRARY, instruction_sets, is_sealed
 from .plan import ALL, KernelTable
 
 ENV_VAR = "ST3_KERNELS"  # path of the library, in place of the one in the package
@@ -167,3 +167,12 @@ def kernels(name: str | None = None) -> Kernels:
     if not table:
         raise NativeError(f"no kernels for {name!r}: not compiled, or not supported by this processor")
     return Kernels(library, table)
+
+
+def describe_library() -> str:
+    """Say which instruction sets the library was built for and which one is used here, or why there is none."""
+    try:
+        used = kernels().name
+    except NativeError as error:
+        return f"not in use; {error}"
+    return f"built for {', '.join(instruction_sets())}; uses {used} here"
