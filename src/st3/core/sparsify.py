@@ -189,9 +189,17 @@ def keep_mask(
     refuse_averaging(model)
     layers = find_layers(model, include=include, exclude=exclude)
     find_owners(layers, optimizers)
-    zeros = sum(found.zeros for found in count_all(list(layers)).values())
+    counts = count_all(list(layers))
+    zeros = sum(found.zeros for found in counts.values())
     if zeros == 0:
         raise ValueError("keep_mask found no zero in the layers of the model: load the sparse weights first")
+    if empty := [layer.name for layer in layers if counts[layer.name].zeros == layer.numel]:
+        warnings.warn(
+            f"{name_some(empty)} are all zeros, which keep_mask will keep, so these layers never train: exclude layers "
+            f"that only begin at zero, such as LoRA's ('*lora_B*')",
+            LayerCollapseWarning,
+            stacklevel=2,
+        )
     numel = sum(layer.numel for layer in layers)
     # The quota of this sparsity is the zeros that are there: finalize counts against them.
     found = (zeros - 1) / max(1, numel - 1)
