@@ -65,6 +65,13 @@ def test_a_curve_of_cycles_is_interpolated_on_the_log_axis():
     assert verdict.numbers.startswith("once - cycles: +14.7")
 
 
+def test_one_common_sparsity_does_not_hide_the_others():
+    cycles = curve("cycles", {0.8: [0.80, 0.80], 0.9: [0.70, 0.71], 0.95: [0.60, 0.60]})
+    once = curve("once", {0.85858: [0.9, 0.9], 0.95: [0.5, 0.5]})
+    verdict = judge(Claim("x", [Better("once", "cycles")]), cycles + once)
+    assert verdict.numbers.endswith("at 85.86, 95 %")
+
+
 def test_no_better_needs_the_margin_and_two_standard_errors():
     assert answer(CLEAR, NoBetter("b", "a", margin=0.01)) == "holds"
     assert answer(CLEAR, NoBetter("a", "b", margin=0.01)) == "does not hold"
@@ -78,6 +85,8 @@ def test_multiply_adds_are_compared_as_a_ratio():
     assert answer(points, Better("many", "few", macs=True)) == "does not hold"
     verdict = judge(Claim("x", [Better("few", "many", macs=True)]), points)
     assert verdict.numbers == "few has 0.50 times the MACs of many at 90 %"
+    points += curve("more", {0.8: [0.5, 0.5], 0.95: [0.4, 0.4]})  # multiply-adds are not interpolated
+    assert judge(Claim("x", [Better("few", "more", macs=True)]), points).numbers == "few and more never meet"
 
 
 def test_a_claim_with_several_parts_is_as_good_as_its_worst():

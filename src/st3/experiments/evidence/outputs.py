@@ -82,22 +82,20 @@ def verdict_table(verdicts: Sequence[Verdict]) -> list[str]:
 
 
 def points_table(points: Iterable[Point]) -> list[str]:
-    """Return our points as a Markdown table: mean and standard deviation over seeds."""
-    cells: dict[tuple[str, str, str], dict[float, list[float]]] = defaultdict(lambda: defaultdict(list))
+    """Return our points as Markdown tables, one per network: mean and standard deviation over seeds."""
+    cells: dict[tuple[str, str], dict[str, dict[float, list[float]]]] = {}
     for point in points:
         if point.is_ours:
-            cells[point.data, point.network, point.method][point.sparsity].append(point.accuracy)
-    sparsities = sorted({sparsity for row in cells.values() for sparsity in row})
-    if not cells:
-        return []
-    lines = [
-        "| network | method | " + " | ".join(f"{100 * s:g} %" for s in sparsities) + " |",
-        "| --- | --- | " + " | ".join("---" for _ in sparsities) + " |",
-    ]
-    for (data, network, method), row in cells.items():
-        shown = [_accuracy(row[s]) if s in row else "" for s in sparsities]
-        lines.append(f"| {network} on {data} | {method} | " + " | ".join(shown) + " |")
-    return lines
+            curves = cells.setdefault((point.network, point.data), defaultdict(lambda: defaultdict(list)))
+            curves[point.method][point.sparsity].append(point.accuracy)
+    lines: list[str] = []
+    for (network, data), curves in cells.items():
+        lines += ["", f"Accuracy of {network} on {data}, in per cent:", ""]
+        lines += [f"| sparsity | {' | '.join(curves)} |", "| --- |" + " --- |" * len(curves)]
+        for sparsity in sorted({sparsity for curve in curves.values() for sparsity in curve}):
+            shown = [_accuracy(curve[sparsity]) if sparsity in curve else "" for curve in curves.values()]
+            lines.append(f"| {100 * sparsity:.4g} % | {' | '.join(shown)} |")
+    return lines[1:]
 
 
 def _accuracy(values: Sequence[float]) -> str:

@@ -1,9 +1,9 @@
 """Verdicts: what our points say about a sentence of the paper.
 
-The rule. Two curves are compared at the sparsities that both have, from 80 % on. If they have none in common (cycles
-end at 1 - 0.8^k), the one with more points is interpolated on the log axis, seed by seed. The difference is the mean
-over these sparsities of (mean over seeds of one - mean over seeds of the other). Its standard error follows from the
-spread over seeds: the standard deviation pooled over all curves and sparsities of the study with at least two seeds.
+The rule. Two curves are compared at the sparsities of the one with fewer points, from 80 % on. Where the other has no
+point (cycles end at 1 - 0.8^k), it is interpolated on the log axis, seed by seed. The difference is the mean over these
+sparsities of (mean over seeds of one - mean over seeds of the other). Its standard error follows from the spread over
+seeds: the standard deviation pooled over all curves and sparsities of the study with at least two seeds.
 
 A difference of more than two standard errors is told apart from 0; a smaller one is not. Without two seeds anywhere
 nothing can be told. A claim that something brings no accuracy holds if the difference is below its margin by two
@@ -44,7 +44,7 @@ class Better:
 
     one: str
     other: str
-    at: tuple[float, ...] | None = None  # sparsities; None: all that both have, from 80 % on
+    at: tuple[float, ...] | None = None  # sparsities; None: all from 80 % on
     macs: bool = False
 
 
@@ -95,11 +95,9 @@ class _Cells:
         self.deviation = math.sqrt(pooled / freedom) if freedom else None
 
     def common(self, one: str, other: str, at: tuple[float, ...] | None) -> list[float]:
-        """Return the sparsities at which two curves can be compared: those that both have, else interpolated ones."""
-        first, second = self.values[one], self.values[other]
-        both = first.keys() & second.keys()
-        fewer = min((first, second), key=len)
-        chosen = [s for s in sorted(both or fewer) if (s >= FROM if at is None else s in at)]
+        """Return the sparsities at which two curves can be compared: those of the one with fewer points."""
+        fewer = min((self.values[one], self.values[other]), key=len)
+        chosen = [s for s in sorted(fewer) if (s >= FROM if at is None else s in at)]
         return [s for s in chosen if self.accuracies(one, s) and self.accuracies(other, s)]
 
     def accuracies(self, name: str, sparsity: float) -> list[float]:
@@ -147,6 +145,8 @@ def _compare(cells: _Cells, comparison: Better | NoBetter) -> tuple[Answer, str]
     one, other = comparison.one, comparison.other
     sparsities = cells.common(one, other, comparison.at)
     missing = [name for name in (one, other) if not cells.values[name]]
+    if isinstance(comparison, Better) and comparison.macs:
+        sparsities = [s for s in sparsities if s in cells.values[one] and s in cells.values[other]]
     if not sparsities:
         return (
             CANNOT_TELL,
