@@ -13,6 +13,7 @@ import torch
 
 import st3
 from st3.atomic import write_text
+from st3.processor import instruction_sets, processor
 
 
 def take_turns(
@@ -50,6 +51,8 @@ def environment() -> dict[str, Any]:
         "numpy": np.__version__,
         "threads": torch.get_num_threads(),
         "cpu": torch.backends.cpu.get_cpu_capability(),
+        "processor": processor(),
+        "instruction sets": instruction_sets(),
     }
 
 

@@ -14,6 +14,7 @@ HOUSE = Path(__file__).parents[1] / "src" / "st3"
 # Room -> the rooms it may import from (and itself). A room is a folder or a file right under st3.
 ARROWS: dict[str, str] = {
     "atomic": "",
+    "processor": "",
     "registry": "",
     "tables": "",
     "measure": "atomic tables",
@@ -24,7 +25,7 @@ ARROWS: dict[str, str] = {
     "allocations": "core registry",
     "methods": "core ramps registry",
     "files": "atomic core measure registry tables",
-    "engine": "atomic core measure registry tables",
+    "engine": "atomic core measure processor registry tables",
     "training": "atomic core measure methods files registry tables",
     "integrations": "core",
     "errors": "core files",

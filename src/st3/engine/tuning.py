@@ -6,11 +6,11 @@ The cache file is in the user's cache folder; $ST3_TUNING names another file, or
 import contextlib
 import json
 import os
-import platform
 from collections.abc import Callable
 from pathlib import Path
 
 from ..atomic import write_text
+from ..processor import processor
 from .config import Alternative
 
 VERSION = 4  # of the kernels: older measurements are void
@@ -87,13 +87,13 @@ def cache_file() -> Path | None:
         folder = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
     except RuntimeError:  # neither $HOME nor an entry in the list of users
         return None
-    return folder / "st3" / f"tuning-{processor()}.json"
+    return folder / "st3" / f"tuning-{_slug(processor())}.json"
 
 
-def processor() -> str:
-    """Return the processor's name in a form that can be part of a file name."""
-    name = platform.processor() or platform.machine()
-    with contextlib.suppress(OSError, StopIteration):
-        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
-        name = next(line.split(":", 1)[1] for line in lines if line.startswith("model name"))
-    return "-".join("".join(letter if letter.isalnum() else " " for letter in name).split()).lower()
+def _slug(text: str) -> str:
+    """Return the text in a form that can be part of a file name.
+
+    >>> _slug("Intel(R) Xeon(R), model 207")
+    'intel-r-xeon-r-model-207'
+    """
+    return "-".join("".join(letter if letter.isalnum() else " " for letter in text).split()).lower()

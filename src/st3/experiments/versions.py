@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from ..processor import processor
 from ..training.paths import SESSIONS, VERSIONS
 from ..training.process import Process
 from ..training.records import write_json
@@ -38,6 +39,7 @@ def versions(process: Process) -> dict[str, Any]:
         "python": platform.python_version(),
         "platform": platform.platform(),
         "cpu": torch.backends.cpu.get_cpu_capability(),
+        "processor": processor(),
         "cuda": torch.cuda.get_device_name(device) if device.type == "cuda" else None,
         "threads": torch.get_num_threads(),
         "processes": process.ranks,
