@@ -1,11 +1,13 @@
 """The programs beside the library start and do what they say."""
 
 import importlib.util
+import re
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+import torch
 
 ROOT = Path(__file__).parents[1]
 PROGRAMS = [p for p in sorted((ROOT / "benchmarks").glob("*.py")) if "def main(" in p.read_text()]
@@ -75,3 +77,40 @@ def test_a_network_with_90_percent_zeros_is_within_a_point_of_the_dense_one(own_
         for sparsity in (0.0, 0.9)
     }
     assert accuracies[0.9] >= accuracies[0.0] - 0.01, accuracies
+
+
+def run_example(name, folder):
+    """Run a program of examples/ as a user would, and return what it prints."""
+    program = ROOT / "examples" / f"{name}.py"
+    assert len(program.read_text(encoding="utf-8").splitlines()) <= 60
+    done = subprocess.run([sys.executable, program], cwd=folder, capture_output=True, text=True, timeout=240)
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+@pytest.mark.slow
+def test_the_fine_tuning_example_keeps_the_zeros_and_learns_the_new_task(tmp_path):
+    first, kept, filled = run_example("fine_tune", tmp_path).splitlines()
+    found = [re.search(r"accuracy ([\d.]+)%, zeros ([\d.]+)%", line) for line in (first, kept, filled)]
+    accuracies, zeros = ([float(match[group]) for match in found] for group in (1, 2))
+    assert min(accuracies) > 90
+    assert zeros[0] == zeros[1] == 90.0
+    assert zeros[2] < 50
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore:.*semi_structured")
+def test_the_two_four_example_writes_what_torchs_compressed_layout_takes(tmp_path):
+    from torch.sparse import _semi_structured_conversions as layout
+
+    shown = run_example("two_four", tmp_path)
+    assert all(float(accuracy) > 95 for accuracy in re.findall(r"test accuracy ([\d.]+)%", shown))
+    for method in ("sr_ste", "s_ste"):
+        state = torch.load(tmp_path / f"two_four_{method}.pt", weights_only=True)
+        weight = state["5.weight"].bfloat16()  # of a linear layer
+        values, places = layout.sparse_semi_structured_from_dense_cutlass(weight)
+        assert values.numel() == weight.numel() // 2
+        assert torch.equal(layout.sparse_semi_structured_to_dense_cutlass(values, places), weight)
+        rows = state["2.weight"].permute(0, 2, 3, 1).flatten(1)  # a convolution as a matrix, channels last
+        assert torch.equal((rows.unflatten(1, (-1, 4)) != 0).sum(-1).amax(), torch.tensor(2))
+        assert (state["0.weight"] != 0).all()  # one input channel: dense
