@@ -14,13 +14,14 @@ unexport PYTHONDONTWRITEBYTECODE
 PYTEST := $(BIN)/python -m pytest -n auto --maxprocesses 4 --dist worksteal --hypothesis-profile=ci
 
 .NOTPARALLEL:
-.PHONY: help demo test check lint types tests slow format bench wheel constraints clean
+.PHONY: help demo test check lint types tests slow docs format bench wheel constraints clean
 
 help:
 	@echo "make demo         train a network on digits, dense and 90 % sparse"
 	@echo "make test         lint, types, tests: what CI runs (make check is the same)"
 	@echo "make lint, make types, make tests   one of the three"
-	@echo "make slow         the tests that train end to end"
+	@echo "make slow         the tests that train end to end, the site in a browser"
+	@echo "make docs         the documentation as a site: build/docs/index.html"
 	@echo "make format       mend what lint finds, where a tool can"
 	@echo "make bench        how to run the benchmarks"
 	@echo "make wheel        build source distribution and wheel in dist/, and try the wheel"
@@ -46,6 +47,11 @@ tests: $(READY)
 
 slow: $(READY)
 	$(PYTEST) -m slow
+
+# Sphinx reads from the repository, so that links lead to the same files as on a code host.
+docs: $(READY)
+	$(BIN)/python -m sphinx -q -W --keep-going -c docs -d build/doctrees . build/docs
+	@echo "build/docs/index.html"
 
 format: $(READY)
 	$(BIN)/ruff check --fix

@@ -12,6 +12,7 @@ import re
 from dataclasses import MISSING, fields
 from pathlib import Path
 from textwrap import dedent, fill
+from typing import Any
 
 from st3.allocations import ALLOCATIONS
 from st3.core.budget.ramp import USUAL_TIMES
@@ -34,7 +35,7 @@ def page(name: str) -> str:
         "<!-- written by docs/method_pages.py from the docstring: edit that -->",
         f"# `{name}`: st3.methods.{kind.__name__}",
         " ".join(summary.split()),
-        _markdown(rest),
+        fence_blocks(rest),
         f"## What it remembers\n\n{_state(method)}",
         f"## Settings\n\n{_settings(method)}",
         f"## Ramp and allocation\n\n{_usual(method)}",
@@ -43,8 +44,8 @@ def page(name: str) -> str:
     return "\n\n".join(parts) + "\n"
 
 
-def _markdown(text: str) -> str:
-    """Return the docstring with its indented blocks fenced."""
+def fence_blocks(text: str) -> str:
+    """Return the docstring as Markdown: its indented blocks fenced."""
 
     def fence(block: re.Match[str]) -> str:
         return f"\n```text\n{dedent(block[0]).strip()}\n```\n"
@@ -63,14 +64,16 @@ def _settings(method: Method) -> str:
     rows = []
     for field in fields(method):  # type: ignore[arg-type]
         default = "" if field.default is MISSING else f"`{field.default!r}`"
-        rows.append(f"| `{field.name}` | {default} | {_remark(type(method), field.name)} |")
+        meaning = remark(type(method), field.name).replace("|", "\\|")
+        rows.append(f"| `{field.name}` | {default} | {meaning} |")
     return "\n".join(["| setting | default | meaning |", "| --- | --- | --- |", *rows]) if rows else "None."
 
 
-def _remark(kind: type, field: str) -> str:
-    """Return the comment beside the field in the source of the class."""
-    found = re.search(rf"(?m)^    {field}: .*?  # (.*)$", inspect.getsource(kind))
-    return found[1].replace("|", "\\|") if found else ""
+def remark(kind: type, field: str) -> str:
+    """Return the comment beside the field in the source of its class, or nothing."""
+    owner = next((base for base in kind.__mro__ if field in inspect.get_annotations(base)), None)
+    found = owner and re.search(rf"(?m)^    {field}: .*?  # (.*)$", inspect.getsource(owner))
+    return found[1] if found else ""
 
 
 def _usual(method: Method) -> str:
@@ -108,44 +111,30 @@ def _takes_usual_times(method: Method) -> bool:
 
 def tables() -> dict[Path, dict[str, str]]:
     """Return the generated tables of each file, by their names."""
+    pages = [
+        [f"[{name}](methods/{name}.md)", _summary(METHODS[name]), _course(METHODS[name]())]
+        for name in METHODS
+    ]
     return {
         DOCS.parent / "README.md": {
-            "methods": _table(
-                ["method", "object", "what it does"],
-                [
-                    [f"`{name}`", f"`{_object('methods', METHODS[name])}`", _summary(METHODS[name])]
-                    for name in METHODS
-                ],
-            ),
-            "allocations": _table(
-                ["allocation", "object", "how sparsity is shared"],
-                [
-                    [
-                        f"`{name}`",
-                        f"`{_object('allocations', ALLOCATIONS[name])}`",
-                        _summary(ALLOCATIONS[name]),
-                    ]
-                    for name in ALLOCATIONS
-                ],
-            ),
-            "ramps": _table(
-                ["ramp", "object", "how sparsity rises"],
-                [
-                    [f"`{name}`", f"`{_object('ramps', RAMPS[name])}`", _summary(RAMPS[name])]
-                    for name in RAMPS
-                ],
-            ),
+            "methods": _table(["method", "object", "what it does"], _rows("methods", METHODS)),
         },
         DOCS / "methods.md": {
-            "methods": _table(
-                ["page", "what it does", "sparsity over the run"],
-                [
-                    [f"[{name}](methods/{name}.md)", _summary(METHODS[name]), _course(METHODS[name]())]
-                    for name in METHODS
-                ],
+            "methods": _table(["page", "what it does", "sparsity over the run"], pages),
+            "allocations": _table(
+                ["allocation", "how sparsity is shared"], _rows("allocations", ALLOCATIONS)
             ),
+            "ramps": _table(["ramp", "object", "how sparsity rises"], _rows("ramps", RAMPS)),
         },
     }
+
+
+def _rows(room: str, registry: Any) -> list[list[str]]:
+    """Return name and summary of everything in a registry."""
+    return [
+        [f"`{name}` or `st3.{room}.{registry[name].__name__}()`", _summary(registry[name])]
+        for name in registry
+    ]
 
 
 def _table(head: list[str], rows: list[list[str]]) -> str:
@@ -154,10 +143,6 @@ def _table(head: list[str], rows: list[list[str]]) -> str:
 
 def _summary(kind: object) -> str:
     return inspect.cleandoc(kind.__doc__ or "").splitlines()[0]
-
-
-def _object(room: str, kind: object) -> str:
-    return f"st3.{room}.{getattr(kind, '__name__', kind)}()"
 
 
 def _course(method: Method) -> str:
@@ -169,11 +154,11 @@ def _course(method: Method) -> str:
 def fill_tables(text: str, named: dict[str, str]) -> str:
     """Return the text with its generated tables replaced."""
     for name, table in named.items():
-        start, end = f"<!-- {name}: generated by docs/method_pages.py -->\n", "\n<!-- end -->"
+        start, end = f"<!-- {name}: generated by docs/method_pages.py -->\n", "<!-- end -->"
         before, mark, rest = text.partition(start)
         if not mark or end not in rest:
             raise ValueError(f"the marks of the table {name!r} are missing")
-        text = before + start + table + end + rest.partition(end)[2]
+        text = before + start + table + "\n" + end + rest.partition(end)[2]
     return text
 
 

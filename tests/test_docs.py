@@ -83,8 +83,25 @@ def links(markdown: str) -> Iterator[str]:
     defined = re.findall(r"(?m)^ {0,3}\[[^\]^]+\]:\s+<?(\S+?)>?\s*$", prose)
     html = re.findall(r'\b(?:src|srcset|href)="([^"\s]+)', prose)
     for target in [*inline, *defined, *html]:
-        if not re.match(r"[a-z][a-z0-9+.-]*:|//|#", target, re.IGNORECASE):
-            yield unquote(target.partition("#")[0])
+        if not re.match(r"[a-z][a-z0-9+.-]*:|//", target, re.IGNORECASE):
+            yield unquote(target)
+
+
+def anchors(markdown: str) -> set[str]:
+    """Return the anchors of a page's headings, as code hosts and the site make them."""
+    for block in blocks(markdown):
+        markdown = markdown.replace(block.text, "") if block.text else markdown
+    titles = re.findall(r"(?m)^#+ (.+)$", markdown)
+    return {re.sub(r"[^\w -]", "", title.lower()).replace(" ", "-") for title in titles}
+
+
+def leads_somewhere(page: Path, target: str) -> bool:
+    """Whether the file of a link exists and, if it is a page, has the heading that the link names."""
+    path, _, anchor = target.partition("#")
+    file = page.parent / path if path else page
+    if not anchor or file.suffix != ".md" or not file.exists():
+        return file.exists()
+    return anchor in anchors(file.read_text(encoding="utf-8"))
 
 
 @every_page
@@ -108,7 +125,7 @@ def test_the_make_targets_of_the_page_exist(page):
 @every_page
 def test_the_links_of_the_page_lead_somewhere(page):
     targets = links(page.read_text(encoding="utf-8"))
-    assert [target for target in targets if not (page.parent / target).exists()] == []
+    assert [target for target in targets if not leads_somewhere(page, target)] == []
 
 
 def write(folder: Path, text: str) -> Path:
@@ -172,4 +189,23 @@ def test_links_into_the_repository_are_read_and_others_left_alone():
 
     [h]: h%20h.md
     """
-    assert list(links(dedent(text))) == ["docs/a.md", "b.svg", "h h.md", "g.png"]
+    assert list(links(dedent(text))) == ["docs/a.md#part", "b.svg", "#part", "h h.md", "g.png"]
+
+
+def test_a_link_to_a_heading_that_is_not_there_leads_nowhere(tmp_path):
+    page = write(
+        tmp_path,
+        """
+        # Title
+
+        ```text
+        # no heading
+        ```
+
+        ## `code`, ONNX & torch.export
+        """,
+    )
+    found = ["page.md", "page.md#title", "#code-onnx--torchexport"]
+    assert all(leads_somewhere(page, target) for target in found)
+    missing = ["other.md", "other.md#title", "#no-heading", "page.md#other"]
+    assert not any(leads_somewhere(page, target) for target in missing)

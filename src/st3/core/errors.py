@@ -15,23 +15,45 @@ __all__ = [
 
 
 class TargetMissedError(RuntimeError):
-    """The model holds fewer zeros than were asked for."""
+    """The model holds fewer zeros than were asked for.
+
+    Raised by `finalize`. The message says where the run stood: most often training stopped before the ramp's end,
+    because `total_steps` counted batches where `optimizer.step` was called once for several of them. Train on, or
+    call `sparsify` with the number of steps that the run really has.
+    """
 
 
 class WeightsReplacedError(RuntimeError):
-    """Weights were changed behind the sparsifier's back, and their raw weights were not."""
+    """Weights were changed behind the sparsifier's back, and their raw weights were not.
+
+    Raised by the next `optimizer.step`, usually after `load_state_dict` of the model alone. Load the optimizer's
+    state as well, or call `sparsifier.adopt()` to go on from the new weights.
+    """
 
 
 class CheckpointError(RuntimeError):
-    """A checkpoint lacks raw weights, or they belong to another model."""
+    """A checkpoint lacks raw weights, or they belong to another model.
+
+    Nothing has been loaded. Use the optimizer state that was saved with this model, and call `sparsify` with the same
+    method, `include` and `exclude`. The optimizer state of a dense run is loaded before `sparsify` is called.
+    """
 
 
 class CoverageWarning(UserWarning):
-    """Most of the model's weights are of unknown kinds and stay dense."""
+    """Most of the model's weights are of unknown kinds and stay dense.
+
+    Given by `sparsify`, with the kinds and names; by `finalize` for layers that never had a gradient. Bring layers in
+    by `include`, or leave those that are not trained out by `exclude`; `st3.layers(model)` shows what is covered, and
+    why the rest is not.
+    """
 
 
 class LayerCollapseWarning(UserWarning):
-    """A layer or filter has lost its last weight."""
+    """A layer or filter has lost its last weight.
+
+    It names the layer and the step. Lower the sparsity, keep some weights in every layer (`min_weights`), share the
+    zeros in another way (`allocation="erk"`), or exclude the layer. Single empty filters are common at high sparsity.
+    """
 
 
 class Faults:

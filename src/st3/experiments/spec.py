@@ -49,16 +49,15 @@ def _sparsity(sparsity: float) -> float:
 
 
 class DataSpec(Section):
-    name: str = "digits"
-    dir: str | None = None
-    download: bool = False
-    # of the data set, such as padding = "edge" for CIFAR
-    options: dict[str, Any] = Field(default_factory=dict)
+    name: str = "digits"  # see `st3 list data`
+    dir: str | None = None  # folder of its files; none: in the cache
+    download: bool = False  # fetch files that are missing
+    options: dict[str, Any] = Field(default_factory=dict)  # such as padding = "edge" for CIFAR
 
 
 class ModelSpec(Section):
-    name: str  # in the catalogue, or package.module:function
-    arguments: dict[str, Any] = Field(default_factory=dict)
+    name: str  # see `st3 list models`; or package.module:function
+    arguments: dict[str, Any] = Field(default_factory=dict)  # of the function that builds the network
 
 
 class ChoiceSpec(Section):
@@ -80,12 +79,12 @@ class ChoiceSpec(Section):
 class SparseSpec(Section):
     """The arguments of `st3.sparsify`."""
 
-    method: ChoiceSpec = ChoiceSpec(name="st3")
-    sparsity: Annotated[float, AfterValidator(_sparsity)] | None = 0.9  # None: the method has no target
-    allocation: ChoiceSpec = ChoiceSpec(name="global")
-    ramp: ChoiceSpec = ChoiceSpec(name="cubic")  # times that are not among its arguments: see choose_ramp
+    method: ChoiceSpec = ChoiceSpec(name="st3")  # "dense" for no sparsity
+    sparsity: Annotated[float, AfterValidator(_sparsity)] | None = 0.9  # 0 to below 1; none: no target
+    allocation: ChoiceSpec = ChoiceSpec(name="global")  # how layers share the sparsity
+    ramp: ChoiceSpec = ChoiceSpec(name="cubic")  # times not among its arguments: the method's or the recipe's
     exclude: tuple[str, ...] = ()  # names and globs; "first layer", "last layer"
-    min_weights: CountOrZero = 0
+    min_weights: CountOrZero = 0  # that every layer keeps
 
     @property
     def is_dense(self) -> bool:
@@ -95,29 +94,27 @@ class SparseSpec(Section):
 class SeedSpec(Section):
     """One seed for the initial weights, one for the data: their order and augmentation."""
 
-    init: Seed = 0
-    data: Seed = 0
+    init: Seed = 0  # of the initial weights
+    data: Seed = 0  # of the order and augmentation of pictures
 
 
 class MachineSpec(Section):
     """How a run is computed. A run may be resumed with other values: see essence.py."""
 
-    device: Annotated[str, AfterValidator(check_device)] = "auto"
-    precision: Precision = "float32"
-    channels_last: bool = True
-    compile: bool = False
-    deterministic: bool = False
+    device: Annotated[str, AfterValidator(check_device)] = "auto"  # or cpu, cuda, cuda:1
+    precision: Precision = "float32"  # of the forward pass, by autocast
+    channels_last: bool = True  # memory format of pictures and weights
+    compile: bool = False  # torch.compile
+    deterministic: bool = False  # deterministic algorithms only
     sharded: bool = False  # fully_shard (FSDP2) instead of DistributedDataParallel
-    workers: CountOrZero = 0
-    threads: Count | None = None
+    workers: CountOrZero = 0  # processes that prepare batches of picture files
+    threads: Count | None = None  # of torch on the CPU; none: its own choice
 
 
 class RecordSpec(Section):
     """What is recorded beside the usual metrics; it does not change the result."""
 
-    switch_windows: CountOrZero = (
-        0  # count the switches of every weight at every step, in this many parts of the run
-    )
+    switch_windows: CountOrZero = 0  # count switches at every step, in this many parts of the run; 0: do not
 
 
 class Spec(Section):

@@ -18,7 +18,11 @@ STARS: dict[Any, str] = {inspect.Parameter.VAR_POSITIONAL: "*", inspect.Paramete
 
 
 class ExportError(RuntimeError):
-    """The model cannot be exported, or the exported file gives other answers."""
+    """The model cannot be exported, or the exported file gives other answers.
+
+    No file has been written. The message says which argument, axis or operation is at fault. An example input of
+    another size, `dynamic={}` (all shapes fixed) or another `opset` may help.
+    """
 
 
 @dataclass(frozen=True)

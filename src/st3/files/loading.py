@@ -27,7 +27,11 @@ ALLOWANCE, PER_BYTE = 1 << 26, 250
 
 
 class SparseFileError(WeightsError):
-    """The file is not a sparse file, is damaged, or belongs to another model."""
+    """The file is not a sparse file, is damaged, or belongs to another model.
+
+    The message names the tensor. The model has not been changed. Copy the file again if it is damaged; build the
+    model as it was when the file was written if names or shapes differ.
+    """
 
 
 @overload

@@ -14,8 +14,8 @@ __all__ = ["AnyRate", "ConstantRate", "CosineRate", "Rate", "StepRate"]
 class Rate(Section):
     """The factor on the base learning rate; times are in epochs."""
 
-    warmup: NonNegativeFloat = 0.0
-    by_step: bool = False  # False: the rate changes between epochs only, as in the authors' program
+    warmup: NonNegativeFloat = 0.0  # epochs in which the rate rises to its base
+    by_step: bool = False  # false: the rate changes between epochs only, as in the authors' program
 
     def factor(self, step: int, steps_per_epoch: int, epochs: float) -> float:
         """Return the factor for the optimizer step that comes after `step` others.
@@ -44,7 +44,7 @@ class Rate(Section):
 class ConstantRate(Rate):
     """Always the base rate."""
 
-    kind: Literal["constant"] = "constant"
+    kind: Literal["constant"] = "constant"  # always the base rate
 
     def after_warmup(self, exact: float, time: float, epochs: float) -> float:
         return 1.0
@@ -53,9 +53,9 @@ class ConstantRate(Rate):
 class StepRate(Rate):
     """Multiplied by `factor_of_drop` at each of the epochs in `drops`."""
 
-    kind: Literal["step"] = "step"
-    drops: tuple[NonNegativeFloat, ...]
-    factor_of_drop: Annotated[float, Field(gt=0, le=1)] = 0.1
+    kind: Literal["step"] = "step"  # drops at certain epochs
+    drops: tuple[NonNegativeFloat, ...]  # epochs
+    factor_of_drop: Annotated[float, Field(gt=0, le=1)] = 0.1  # by which each drop multiplies the rate
 
     @field_validator("drops")
     @classmethod
@@ -78,7 +78,7 @@ class StepRate(Rate):
 class CosineRate(Rate):
     """Half a cosine, from the base rate after the warm-up to 0 at the end."""
 
-    kind: Literal["cosine"] = "cosine"
+    kind: Literal["cosine"] = "cosine"  # half a cosine, to 0 at the end
 
     def after_warmup(self, exact: float, time: float, epochs: float) -> float:
         # If the warm-up ends within an epoch, the cosine begins with the next whole one.

@@ -29,11 +29,11 @@ Fraction = Annotated[float, Field(ge=0, lt=1)]
 class OptimizerRecipe(Section):
     """The optimizer. Weight decay acts on weights only, never on norms and biases."""
 
-    name: Literal["sgd", "adamw"] = "sgd"
-    lr: PositiveFloat
+    name: Literal["sgd", "adamw"] = "sgd"  # of torch.optim
+    lr: PositiveFloat  # the base learning rate
     momentum: Fraction = 0.9  # for AdamW: beta1
-    nesterov: bool = False
-    weight_decay: NonNegativeFloat = 0.0
+    nesterov: bool = False  # SGD only
+    weight_decay: NonNegativeFloat = 0.0  # of weights; norms and biases have none
     weight_decay_from: tuple[tuple[Fraction, NonNegativeFloat], ...] = ()  # (sparsity, decay from there on)
 
     @field_validator("weight_decay_from")
@@ -60,18 +60,18 @@ class OptimizerRecipe(Section):
 class RampRecipe(Section):
     """When the sparsity rises, in epochs."""
 
-    start: NonNegativeFloat = 0.0
-    end: PositiveFloat
+    start: NonNegativeFloat = 0.0  # epoch at which the sparsity begins to rise
+    end: PositiveFloat  # epoch at which it reaches the target
 
 
 class Recipe(Section):
     """The hyper-parameters of training that do not depend on network, data or sparsity."""
 
-    name: str = "own"
-    epochs: Count
+    name: str = "own"  # usually that of the file
+    epochs: Count  # passes over the training pictures
     batch_size: Count  # of all processes together
     clip_norm: PositiveFloat | None = None  # largest norm of all gradients together, without loss scale
-    label_smoothing: Fraction = 0.0
+    label_smoothing: Fraction = 0.0  # part of each label that is spread over all classes
     optimizer: OptimizerRecipe
     rate: AnyRate
     ramp: RampRecipe

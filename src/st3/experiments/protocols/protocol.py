@@ -29,8 +29,8 @@ FILES = ("model", "sparse_model")  # in a summary: names of files beside it
 class ProtocolSpec(Section):
     """A protocol by name, with its settings."""
 
-    name: str = "single"
-    arguments: dict[str, Any] = Field(default_factory=dict)
+    name: str = "single"  # see `st3 list protocols`
+    arguments: dict[str, Any] = Field(default_factory=dict)  # of the protocol
 
 
 class PartSpec(Section):

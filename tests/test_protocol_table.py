@@ -1,4 +1,4 @@
-"""The commands of the README's protocols mean what it says."""
+"""The commands in the table of protocols mean what it says."""
 
 import re
 from pathlib import Path
@@ -6,11 +6,11 @@ from pathlib import Path
 from st3.cli.spec_options import SpecOptions, keep_given
 from st3.experiments.spec import compose
 
-README = Path(__file__).parents[1] / "README.md"
+PAGE = Path(__file__).parents[1] / "docs" / "cycles.md"
 
 
-def test_the_commands_of_the_protocols_in_the_readme_mean_what_it_says():
-    table = README.read_text().split("tried by the tests -->\n")[1].split("\n<!-- end -->")[0]
+def test_the_commands_in_the_table_of_protocols_mean_what_it_says():
+    table = PAGE.read_text(encoding="utf-8").split("tried by the tests -->\n")[1].split("\n<!-- end -->")[0]
     rows = dict(re.findall(r"(?m)^\| ([^|]+?) \| `st3 train ([^`]+)` \|", table))
     found = {}
     for name, words in rows.items():

@@ -1,0 +1,144 @@
+"""The documentation as a site: it builds without a warning, and every page works in a browser."""
+
+import pickle
+import re
+import subprocess
+import sys
+from html.parser import HTMLParser
+from pathlib import Path
+
+import pytest
+from docutils import nodes
+from tests.browser import open_browser, serve
+
+import st3
+import st3.engine
+
+ROOT = Path(__file__).parents[1]
+ROOMS = (st3, st3.methods, st3.ramps, st3.allocations, st3.engine)
+NARROW = 360  # pixels, a small telephone
+
+
+def build(folder: Path, builder: str, *options: str) -> Path:
+    """Build the site as `make docs` does and return the folder of its pages."""
+    out = folder / builder
+    command = [sys.executable, "-m", "sphinx", "-q", "-W", "--keep-going", "-c", "docs", "-b", builder]
+    done = subprocess.run(
+        [*command, "-d", str(folder / "trees"), *options, ".", str(out)],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr
+    return out
+
+
+@pytest.fixture(scope="module")
+def trees(tmp_path_factory):
+    """All pages as Sphinx understands them: links are resolved, nothing is written, no notebook runs."""
+    folder = tmp_path_factory.mktemp("site")
+    build(folder, "dummy", "-D", "nb_execution_mode=off")
+    return folder / "trees"
+
+
+def test_the_site_builds_without_a_warning(trees):
+    """Warnings are errors: a page outside the table of contents, a broken link or anchor, an unreadable docstring."""
+    pages = {path.relative_to(trees).as_posix() for path in trees.rglob("*.doctree")}
+    assert {"docs/index.doctree", "ARCHITECTURE.doctree", "docs/methods/st3.doctree"} <= pages
+
+
+def test_every_picture_has_an_alternative_text(trees):
+    silent = []
+    for path in trees.rglob("*.doctree"):
+        with path.open("rb") as file:
+            found = pickle.load(file).findall(nodes.image)
+        silent += [f"{path.stem}: {image['uri']}" for image in found if not image.get("alt", "").strip()]
+    assert silent == []
+
+
+def test_every_public_name_is_in_the_reference(trees):
+    with (trees / "environment.pickle").open("rb") as file:
+        described = pickle.load(file).domaindata["py"]["objects"]
+    public = {f"{room.__name__}.{name}" for room in ROOMS for name in room.__all__}
+    rooms = {room.__name__ for room in ROOMS} | {"st3.errors"}  # the errors have a page of their own
+    assert public - rooms - set(described) == set()
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory):
+    """The whole site, notebooks run."""
+    return build(tmp_path_factory.mktemp("site"), "html")
+
+
+def pages(site: Path) -> list[str]:
+    return sorted(
+        path.relative_to(site).as_posix() for path in site.rglob("*.html") if path.name != "genindex.html"
+    )
+
+
+class Pictures(HTMLParser):
+    """Collects the pictures of a page that have no alternative text."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.silent: list[str] = []
+
+    def handle_starttag(self, tag, attrs):
+        if tag == "img" and not dict(attrs).get("alt"):
+            self.silent.append(str(dict(attrs).get("src")))
+
+
+@pytest.mark.slow
+def test_the_whole_site_has_drawn_notebooks_and_names_no_folder_of_this_machine(site):
+    silent, local = Pictures(), []
+    for page in pages(site):
+        text = (site / page).read_text(encoding="utf-8")
+        silent.feed(text)
+        local += [page for folder in (ROOT, Path.home(), "ipykernel_") if str(folder) in text]
+    assert silent.silent == []
+    assert local == []
+    assert '<img alt="Part of the target' in (site / "docs/notebooks/st3.html").read_text(encoding="utf-8")
+
+
+@pytest.mark.slow
+def test_every_page_works_in_a_browser(site):
+    """No complaint in the console, nothing asked of another machine, no sideways scrolling on a narrow screen."""
+    faults = []
+    with serve(site) as address, open_browser() as browser:
+        browser.resize(NARROW)
+        for page in pages(site):
+            browser.look(f"{address}/{page}")
+            faults += [f"{page} asks for {url}" for url in browser.requests() if not is_here(url, address)]
+            faults += [f"{page}: {complaint}" for complaint in browser.complaints()]
+            width = browser.ask("document.documentElement.scrollWidth")
+            faults += [f"{page} is {width} pixels wide"] if width > NARROW else []
+    assert faults == []
+
+
+def is_here(url: str, address: str) -> bool:
+    return url.startswith((address, "data:", "blob:"))
+
+
+@pytest.mark.slow
+def test_the_search_finds_names_and_words(site):
+    with serve(site) as address, open_browser() as browser:
+        for word, page in {
+            "save_sparse": "docs/reference/api.html",
+            "collapse": "docs/howto/collapse.html",
+        }.items():
+            browser.look(f"{address}/search.html?q={word}")
+            found = browser.wait("[...document.querySelectorAll('.search a')].map(link => link.pathname)")
+            assert f"/{page}" in found, word
+
+
+@pytest.mark.slow
+def test_a_page_turns_dark_where_that_is_preferred(site):
+    shade = "getComputedStyle(document.body).backgroundColor"
+    with serve(site) as address, open_browser() as browser:
+        browser.look(f"{address}/docs/index.html")
+        brightness = {}
+        for dark in (False, True):
+            browser.darken(dark=dark)
+            brightness[dark] = sum(map(int, re.findall(r"\d+", browser.ask(shade))[:3]))
+    assert brightness[False] > 600
+    assert brightness[True] < 150
