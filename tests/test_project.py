@@ -23,8 +23,8 @@ def version_numbers(version):
     return [int(part) for part in version.split(".")]
 
 
-def test_there_are_workflows_for_tests_and_wheels():
-    assert [path.stem for path in WORKFLOWS] == ["tests", "wheels"]
+def test_there_are_workflows_for_tests_docs_and_wheels():
+    assert [path.stem for path in WORKFLOWS] == ["docs", "tests", "wheels"]
 
 
 @pytest.mark.parametrize("path", WORKFLOWS, ids=lambda path: path.stem)

@@ -100,5 +100,5 @@ def test_keep_mask_warns_of_adapters_that_it_would_hold_at_zero():
 
 def test_where_adapters_alone_are_trained_there_is_nothing_to_keep():
     model, optimizer = adapt(make_base())
-    with pytest.raises(LookupError):
+    with pytest.raises(LookupError, match="no layer is left to sparsify"):
         st3.keep_mask(model, optimizer, exclude="*lora*")
