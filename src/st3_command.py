@@ -13,9 +13,7 @@ NEEDED = ("typer", "rich", "pydantic", "safetensors", "jinja2")  # beyond what `
 
 def main() -> None:
     """Run the command line, or say what must be installed for it."""
-    is_default = (
-        signal.getsignal(signal.SIGINT) is signal.default_int_handler
-    )  # not ignored by whoever started us
+    is_default = signal.getsignal(signal.SIGINT) is signal.default_int_handler  # a shell may have it ignored
     if is_default:
         signal.signal(signal.SIGINT, _leave)
     for package in NEEDED:
