@@ -4,24 +4,32 @@ import contextlib
 import json
 import sys
 import warnings
+from collections.abc import Iterator
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 import pytest
 import torch
+import torch.distributed as dist
+from tests.integrations.test_accelerate import accelerated, force_fsdp2
+from tests.processes import on_ranks
 from torch import Tensor
 
 import st3
 
 
-@pytest.fixture(scope="module")
-def hf() -> ModuleType:
+def load_tiny_trainer() -> ModuleType:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # of the packages that transformers imports
         from tests.integrations import tiny_trainer
 
     return tiny_trainer
+
+
+@pytest.fixture(scope="module")
+def hf() -> ModuleType:
+    return load_tiny_trainer()
 
 
 def weights(trainer: Any) -> dict[str, Tensor]:
@@ -34,7 +42,9 @@ def assert_same(these: dict[str, Tensor], others: dict[str, Tensor]) -> None:
 
 
 def stopped_early() -> Any:
-    return pytest.warns(UserWarning, match="training stopped at step . of 12, before the target sparsity 0.9")
+    return pytest.warns(
+        UserWarning, match="training ended at step . of 12 with a sparsity of 0.*, below the target"
+    )
 
 
 def names(callback: Any) -> list[str]:
@@ -164,9 +174,9 @@ def test_a_checkpoint_without_its_optimizer_is_refused(hf, tmp_path):
     with pytest.raises(st3.errors.CheckpointError) as error:
         hf.trainer(tmp_path, hf.sparse(), **options).train(resume_from_checkpoint=True)
     assert str(error.value) == (
-        "the checkpoint at step 4 of a sparse run came without its optimizer, which holds the raw weights: save with "
-        "save_only_model=False, or start anew from these weights with from_sparse=True and without "
-        "resume_from_checkpoint"
+        "the checkpoint at step 4 of a sparse run brought no raw weights with its optimizer: save with "
+        "save_only_model=False and train without FSDP, or start anew from these weights with from_sparse=True and "
+        "without resume_from_checkpoint"
     )
 
 
@@ -219,8 +229,9 @@ def test_a_run_that_never_reaches_the_target_has_no_best_checkpoint_and_says_so(
     with stopped_early() as caught:
         trainer.train()
     assert [str(warning.message) for warning in caught] == [
-        "training stopped at step 4 of 12, before the target sparsity 0.9 was reached, so no checkpoint counts as the "
-        "best: call train(resume_from_checkpoint=True) to go on, or detach() the sparsifier"
+        "training ended at step 4 of 12 with a sparsity of 0.8664, below the target: the model is not finalized, and "
+        "no checkpoint counts as the best; go on with train(resume_from_checkpoint=True), or train anew with fewer "
+        "steps"
     ]
     state = trainer.state
     assert state.best_metric is state.best_global_step is state.best_model_checkpoint is None
@@ -342,3 +353,59 @@ def test_an_option_that_does_not_belong_here_is_refused_at_once(hf, option, why)
     with pytest.raises(TypeError) as error:
         hf.sparse(**{option: 1})
     assert str(error.value).startswith(f"SparseTrainingCallback takes no argument {option!r}: {why}")
+
+
+# -------------------------------------------------------------------------------- two processes
+
+
+@contextlib.contextmanager
+def distributed_trainer() -> Iterator[ModuleType]:
+    with accelerated():
+        yield load_tiny_trainer()
+
+
+@pytest.mark.slow  # every process imports transformers
+@on_ranks(2)
+def test_two_processes_train_the_same_sparse_model_and_resume_bit_for_bit(tmp_path: Path) -> None:
+    with distributed_trainer() as hf:
+        whole, rest = hf.sparse(), hf.sparse()
+        trainer = hf.trainer(tmp_path / "whole", whole, **SAVING)
+        assert trainer.state.max_steps == 0
+        trainer.train()
+        assert trainer.state.max_steps == 6  # half of the batches each
+        assert hf.zeros(trainer.model.state_dict(), names(whole)) == 2102
+        first = weights(trainer)
+        for tensor in first.values():
+            theirs = tensor.clone()
+            dist.broadcast(theirs, src=0)
+            assert torch.equal(tensor, theirs)
+
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            hf.trainer(tmp_path / "parts", hf.sparse(), hf.Script(stop=3), **SAVING).train()
+        trainer = hf.trainer(tmp_path / "parts", rest, model=hf.bert(seed=5), **SAVING)
+        trainer.train(resume_from_checkpoint=True)
+        assert_same(weights(trainer), first)
+
+
+@pytest.mark.slow  # every process imports transformers
+@on_ranks(2)
+def test_sharded_weights_are_sparse_over_all_processes_and_cannot_be_resumed(tmp_path: Path) -> None:
+    with distributed_trainer() as hf:
+        callback = hf.sparse()
+        trainer = sharded(hf.trainer(tmp_path, callback, **SAVING))
+        expected = pytest.warns(
+            UserWarning, match="this run cannot be resumed from its checkpoints: under FSDP"
+        )
+        with expected if dist.get_rank() == 0 else contextlib.nullcontext():
+            trainer.train()
+        assert all(layer.is_distributed for layer in callback.sparsifier.layers)
+        assert callback.sparsifier.report().zeros == 2102
+        with pytest.raises(st3.errors.CheckpointError, match="brought no raw weights with its optimizer"):
+            sharded(hf.trainer(tmp_path, hf.sparse(), **SAVING)).train(tmp_path / "checkpoint-3")
+
+
+def sharded(trainer: Any) -> Any:
+    force_fsdp2(trainer.accelerator)
+    trainer.is_fsdp_enabled = True
+    return trainer

@@ -60,13 +60,20 @@ class SparseTrainingCallback(TrainerCallback):
         first = steps.setdefault(FIRST_STEP, state.global_step - (counted or 0))
         if counted is None and state.global_step > first:
             raise CheckpointError(
-                f"the checkpoint at step {state.global_step} of a sparse run came without its optimizer, which holds "
-                f"the raw weights: save with save_only_model=False, or start anew from these weights with "
+                f"the checkpoint at step {state.global_step} of a sparse run brought no raw weights with its "
+                f"optimizer: save with save_only_model=False and train without FSDP, or start anew from these weights with "
                 f"from_sparse=True and without resume_from_checkpoint"
             )
         self.sparsifier = sparsify(model, optimizer, total_steps=state.max_steps - first, **options)
         self._best_counts = counted is not None and self.sparsifier.at_target
         self._forget_dense_best(state)
+        is_sharded = any(layer.is_distributed for layer in self.sparsifier.layers)
+        if is_sharded and args.save_strategy != "no" and state.is_world_process_zero:
+            warnings.warn(
+                "this run cannot be resumed from its checkpoints: under FSDP the Trainer restores the optimizer before "
+                "a callback can make room for the raw weights; use DDP, or st3.sparsify with Accelerate",
+                stacklevel=2,
+            )
 
     def on_step_begin(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
@@ -104,18 +111,19 @@ class SparseTrainingCallback(TrainerCallback):
         """Count the zeros of the model that the user gets (the best one is loaded by now), and print the report."""
         assert self.sparsifier is not None
         self._forget_dense_best(state)
-        if state.global_step < state.max_steps and not self.sparsifier.at_target:
+        if self.sparsifier.at_target:
+            self.sparsifier.finalize()
+        report = self.sparsifier.report()  # in every process: sharded weights are counted together
+        if not state.is_world_process_zero:
+            return
+        print(report)
+        if not self.sparsifier.is_finalized:
             warnings.warn(
-                f"training stopped at step {state.global_step} of {state.max_steps}, before the target sparsity "
-                f"{self.sparsifier.sparsity} was reached, so no checkpoint counts as the best: call "
-                f"train(resume_from_checkpoint=True) to go on, or detach() the sparsifier",
+                f"training ended at step {state.global_step} of {state.max_steps} with a sparsity of "
+                f"{report.sparsity:.4g}, below the target: the model is not finalized, and no checkpoint counts as the "
+                f"best; go on with train(resume_from_checkpoint=True), or train anew with fewer steps",
                 stacklevel=2,
             )
-        else:
-            self.sparsifier.finalize()
-        report = self.sparsifier.report()  # by every process: sharded weights are counted together
-        if state.is_world_process_zero:
-            print(report)
 
     def _forget_dense_best(self, state: TrainerState) -> None:
         if self.sparsifier is not None and not self._best_counts:
