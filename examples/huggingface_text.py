@@ -14,7 +14,7 @@ from transformers import BertConfig, BertForSequenceClassification, Trainer, Tra
 from st3.integrations.huggingface import SparseTrainingCallback
 
 PACKAGES = ["asyncio", "email", "importlib", "logging", "multiprocessing", "unittest"]
-WORDS, VOCABULARY, TEST = 32, 2000, 300
+WORDS, KNOWN, TEST = 32, 2000, 300  # words of a text, words in the vocabulary, texts held out
 SIZES = {"hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 128}
 
 
@@ -51,10 +51,10 @@ def train(model: Any, data: list[Any], epochs: int, callbacks: list[Any]) -> flo
 if __name__ == "__main__":
     set_seed(0)
     rows = docstrings()
-    counts = Counter(word for words, _ in rows[TEST:] for word in words).most_common(VOCABULARY - 2)
+    counts = Counter(word for words, _ in rows[TEST:] for word in words).most_common(KNOWN - 2)
     numbers = {word: i for i, (word, _) in enumerate(counts, start=2)}
     data = [encode(*row, numbers) for row in rows]
-    model = BertForSequenceClassification(BertConfig(vocab_size=VOCABULARY, num_labels=6, **SIZES))
+    model = BertForSequenceClassification(BertConfig(vocab_size=KNOWN, num_labels=len(PACKAGES), **SIZES))
     dense = train(model, data, 6, [])
     sparse = train(model, data, 10, [SparseTrainingCallback(sparsity=0.9, exclude=["classifier"])])
     print(f"accuracy on {TEST} docstrings: dense {dense:.3f}, 90 % zeros {sparse:.3f}")

@@ -114,3 +114,20 @@ def test_the_two_four_example_writes_what_torchs_compressed_layout_takes(tmp_pat
         rows = state["2.weight"].permute(0, 2, 3, 1).flatten(1)  # a convolution as a matrix, channels last
         assert torch.equal((rows.unflatten(1, (-1, 4)) != 0).sum(-1).amax(), torch.tensor(2))
         assert (state["0.weight"] != 0).all()  # one input channel: dense
+
+
+@pytest.mark.slow
+def test_the_hugging_face_example_is_as_accurate_with_90_percent_zeros(tmp_path):
+    shown = run_example("huggingface_text", tmp_path)
+    assert "90.00 % of 69,632 weights in 13 layers" in shown
+    dense, sparse = map(float, re.search(r"dense ([\d.]+), 90 % zeros ([\d.]+)", shown).groups())
+    assert dense > 0.7
+    assert sparse > dense - 0.03
+
+
+@pytest.mark.slow
+@pytest.mark.distributed
+def test_the_accelerate_example_trains_in_two_processes(tmp_path):
+    shown = run_example("accelerate_two", tmp_path)
+    assert shown.count("90.00 % of 23,808 weights") == 1  # only one of them prints
+    assert float(re.search(r"test accuracy ([\d.]+)%, 2 processes", shown)[1]) > 95

@@ -61,8 +61,8 @@ class SparseTrainingCallback(TrainerCallback):
         if counted is None and state.global_step > first:
             raise CheckpointError(
                 f"the checkpoint at step {state.global_step} of a sparse run brought no raw weights with its "
-                f"optimizer: save with save_only_model=False and train without FSDP, or start anew from these weights with "
-                f"from_sparse=True and without resume_from_checkpoint"
+                f"optimizer: save with save_only_model=False and train without FSDP, or start anew from these weights "
+                f"with from_sparse=True and without resume_from_checkpoint"
             )
         self.sparsifier = sparsify(model, optimizer, total_steps=state.max_steps - first, **options)
         self._best_counts = counted is not None and self.sparsifier.at_target
