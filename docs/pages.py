@@ -85,8 +85,7 @@ def _paragraph(text):
         return text
     if all(line.startswith("    ") for line in text.splitlines()):
         return f"::\n\n{text}"
-    text = re.sub(r"`([^`\n]+)`(?=\w)", r"`\1`\\ ", text.replace("|", r"\|"))
-    text = re.sub(r"`([^`\n]+)`", r"``\1``", text)
+    text = re.sub(r"`([^`\n]+)`(s?)", r"``\1``\\ \2", text.replace("|", r"\|"))  # `Name`s is a plural
     if re.fullmatch(f"(?:{ARGUMENT.pattern})+", text):
         return ARGUMENT.sub(lambda found: f":param {found[1]}: {' '.join(found[2].split())}\n", text)
     return text

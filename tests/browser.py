@@ -107,7 +107,7 @@ def open_browser() -> Iterator[Browser]:
         process = subprocess.Popen([driver, "--port=0"], stdout=subprocess.PIPE, text=True)
         stack.callback(process.wait)
         stack.callback(process.terminate)
-        line = next(line for line in process.stdout if "on port" in line)
+        line = next(line for line in process.stdout if "started successfully" in line)
         port = int(line.rpartition("port ")[2].strip(" .\n"))
         wanted = {
             "goog:chromeOptions": {"binary": chromium, "args": [*FLAGS, f"--user-data-dir={profile}"]},

@@ -64,6 +64,10 @@ def test_every_public_name_is_in_the_reference(trees):
     assert public - rooms - set(described) == set()
 
 
+slow = pytest.mark.slow
+builds = pytest.mark.timeout(900)  # the first test of these waits for the notebooks
+
+
 @pytest.fixture(scope="module")
 def site(tmp_path_factory):
     """The whole site, notebooks run."""
@@ -88,7 +92,8 @@ class Pictures(HTMLParser):
             self.silent.append(str(dict(attrs).get("src")))
 
 
-@pytest.mark.slow
+@slow
+@builds
 def test_the_whole_site_has_drawn_notebooks_and_names_no_folder_of_this_machine(site):
     silent, local = Pictures(), []
     for page in pages(site):
@@ -100,7 +105,8 @@ def test_the_whole_site_has_drawn_notebooks_and_names_no_folder_of_this_machine(
     assert '<img alt="Part of the target' in (site / "docs/notebooks/st3.html").read_text(encoding="utf-8")
 
 
-@pytest.mark.slow
+@slow
+@builds
 def test_every_page_works_in_a_browser(site):
     """No complaint in the console, nothing asked of another machine, no sideways scrolling on a narrow screen."""
     faults = []
@@ -108,18 +114,19 @@ def test_every_page_works_in_a_browser(site):
         browser.resize(NARROW)
         for page in pages(site):
             browser.look(f"{address}/{page}")
-            faults += [f"{page} asks for {url}" for url in browser.requests() if not is_here(url, address)]
+            faults += [f"{page} asks for {url}" for url in browser.requests() if is_elsewhere(url, address)]
             faults += [f"{page}: {complaint}" for complaint in browser.complaints()]
             width = browser.ask("document.documentElement.scrollWidth")
             faults += [f"{page} is {width} pixels wide"] if width > NARROW else []
     assert faults == []
 
 
-def is_here(url: str, address: str) -> bool:
-    return url.startswith((address, "data:", "blob:"))
+def is_elsewhere(url: str, address: str) -> bool:
+    return url.startswith(("http", "ws")) and not url.startswith(address)
 
 
-@pytest.mark.slow
+@slow
+@builds
 def test_the_search_finds_names_and_words(site):
     with serve(site) as address, open_browser() as browser:
         for word, page in {
@@ -131,7 +138,8 @@ def test_the_search_finds_names_and_words(site):
             assert f"/{page}" in found, word
 
 
-@pytest.mark.slow
+@slow
+@builds
 def test_a_page_turns_dark_where_that_is_preferred(site):
     shade = "getComputedStyle(document.body).backgroundColor"
     with serve(site) as address, open_browser() as browser:
