@@ -10,9 +10,11 @@ small tensors.
 The values of a sparse tensor are stored under the tensor's own name, as a one-dimensional tensor that is always shorter
 than the tensor itself. A program that takes the file for plain weights therefore finds a wrong shape and fails.
 
-A checksum is the BLAKE2b hash (4 bytes, hexadecimal) of the entry and of the type, shape and bytes of each stored part;
-a hash of 8 bytes guards this text itself. Checksums detect damage. They do not stop somebody who computes new ones, so
-all numbers are checked as well.
+A checksum is the BLAKE2b hash (4 bytes, hexadecimal) of the entry and of the type, shape and bytes of each stored part:
+of the entry without its checksum, as Python's json writes it with sorted keys, then for each part, in the order values,
+positions, signs, of a text such as "torch.float32(90,);" and of its bytes. A hash of 8 bytes, under the key
+st3.sparse.checksum, guards the text of the contents itself. Checksums detect damage. They do not stop somebody who
+computes new ones, so all numbers are checked as well.
 """
 
 import hashlib

@@ -12,6 +12,9 @@ A code has three sections of bits:
     low bits     r bits per gap, most significant first: all gaps with r = 1, then all gaps with r = 2, ...
     unary        in the order of the gaps, padded with zeros to a whole byte
 
+Bits fill a byte from the highest to the lowest. The unary section follows the low bits at once; of two parameters in
+a byte the first takes the higher half. `signs` are coded alike, with the zeros as places: which of them are negative.
+
 This lets numpy decode all gaps at once, in a few passes. `decode` trusts nothing: for any bytes it returns positions
 below `size` in ascending order or raises ValueError, and its memory is bounded by `size` and the length of the code.
 """
