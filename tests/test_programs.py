@@ -131,3 +131,10 @@ def test_the_accelerate_example_trains_in_two_processes(tmp_path):
     shown = run_example("accelerate_two", tmp_path)
     assert shown.count("90.00 % of 23,808 weights") == 1  # only one of them prints
     assert float(re.search(r"test accuracy ([\d.]+)%, 2 processes", shown)[1]) > 95
+
+
+@pytest.mark.slow
+def test_the_lightning_example_tests_a_best_epoch_with_90_percent_zeros(tmp_path):
+    shown = run_example("lightning_digits", tmp_path)
+    assert float(re.search(r"accuracy\W+([\d.]+)", shown)[1]) > 0.95
+    assert shown.count("Sparsity: 90.00 % of 23,808 weights in 4 layers") == 2  # the last epoch, and the best

@@ -16,14 +16,16 @@ from lightning.pytorch.callbacks import (
     EarlyStopping,
     GradientAccumulationScheduler,
     ModelCheckpoint,
+    OnExceptionCheckpoint,
     StochasticWeightAveraging,
     WeightAveraging,
 )
 from lightning.pytorch.loggers import CSVLogger
 from lightning.pytorch.strategies import ModelParallelStrategy
+from lightning.pytorch.tuner import Tuner
 from tests.processes import on_ranks
 from torch import Tensor, nn
-from torch.distributed.fsdp import fully_shard
+from torch.distributed.fsdp import FSDPModule, fully_shard
 from torch.nn import functional as F
 from torch.utils.data import DataLoader, IterableDataset, TensorDataset
 
@@ -259,6 +261,13 @@ def test_the_last_checkpoint_is_saved_below_the_target_too(tmp_path):
     assert Look.steps[:3] == [4, 8, 12]
 
 
+def test_a_rehearsal_saves_nothing_and_warns_of_nothing(tmp_path):
+    sparse = SparseTraining(sparsity=SPARSITY)
+    fit(best(tmp_path), sparse, EarlyStopping("val_loss"), fast_dev_run=True)
+    assert sparse.sparsifier.is_finalized
+    assert not list(tmp_path.iterdir())
+
+
 def test_checkpoints_that_are_all_kept_are_kept_below_the_target_too(tmp_path):
     checkpoint = best(tmp_path, save_top_k=-1, filename="{epoch}")
     fit(checkpoint, SparseTraining(sparsity=SPARSITY))
@@ -356,13 +365,28 @@ def test_an_interrupted_run_goes_on_with_the_same_objects(tmp_path, error):
         assert torch.equal(model.state_dict()[name], tensor), name
 
 
+def test_a_checkpoint_saved_on_an_exception_resumes_bit_for_bit(tmp_path):
+    whole = fit(SparseTraining(sparsity=SPARSITY))
+    saving = OnExceptionCheckpoint(tmp_path, "broken")
+    with quiet(), pytest.raises(OSError, match="disk full"):
+        fit(
+            saving,
+            SparseTraining(sparsity=SPARSITY),
+            Stop(1, OSError("disk full")),
+            enable_checkpointing=True,
+        )
+    resumed = fit(SparseTraining(sparsity=SPARSITY), ckpt_path=tmp_path / "broken.ckpt")
+    for name, tensor in whole.state_dict().items():
+        assert torch.equal(resumed.state_dict()[name], tensor), name
+
+
 def test_a_checkpoint_without_raw_weights_is_refused_and_the_remedy_named(tmp_path):
     fit(ModelCheckpoint(tmp_path, filename="dense"), max_epochs=1)
     with pytest.raises(st3.errors.CheckpointError) as error:
         fit(SparseTraining(sparsity=SPARSITY), ckpt_path=tmp_path / "dense.ckpt")
     assert str(error.value) == (
-        "the checkpoint given to fit(ckpt_path=...) holds no raw weights, so it was saved without SparseTraining or "
-        "after its end: load its weights into the module (load_from_checkpoint) and call fit without ckpt_path"
+        "this optimizer state holds no raw weights: the checkpoint was saved without st3, or after finalize(); load "
+        "its model weights alone, or load all of it before calling sparsify"
     )
 
 
@@ -558,6 +582,22 @@ def test_a_second_fit_has_a_ramp_of_its_own_over_the_remaining_steps():
     assert zeros(model.state_dict()) == ZEROS
 
 
+def test_a_search_for_the_learning_rate_before_fit_changes_nothing(tmp_path):
+    whole = fit(SparseTraining(sparsity=SPARSITY))
+
+    class Tuned(Net):
+        def __init__(self) -> None:
+            super().__init__()
+            self.lr = 0.05
+
+    sparse, model = SparseTraining(sparsity=SPARSITY), Tuned()
+    trainer = make_trainer(sparse, default_root_dir=tmp_path)  # for the checkpoint that it goes back to
+    Tuner(trainer).lr_find(model, loader(), num_training=3, update_attr=False)
+    assert sparse.sparsifier is None
+    trainer.fit(model, loader(), loader(1))
+    assert torch.equal(model.net[0].weight, whole.net[0].weight)
+
+
 def test_another_model_is_trained_by_the_same_callback():
     sparse = SparseTraining(sparsity=SPARSITY)
     first, second = fit(sparse), fit(sparse)
@@ -607,6 +647,8 @@ def test_ddp_trains_sparse_and_resumes_bit_for_bit(tmp_path: Path) -> None:
 
 class Sharded(Net):
     def configure_model(self) -> None:
+        if isinstance(self.net, FSDPModule):
+            return
         fully_shard(self.net[0], mesh=self.device_mesh["data_parallel"])
         fully_shard(self.net, mesh=self.device_mesh["data_parallel"])
 
@@ -617,21 +659,32 @@ class Sharded(Net):
 
 @on_ranks(2)
 def test_fsdp2_trains_sparse_and_resumes_bit_for_bit(tmp_path: Path) -> None:
-    def train(*callbacks: Any, **more: Any) -> dict[str, Tensor]:
+    def train(*callbacks: Any, ckpt_path: Any = None) -> tuple[L.Trainer, Sharded]:
         strategy = ModelParallelStrategy(data_parallel_size=2, tensor_parallel_size=1)
-        model = fit(*callbacks, model=Sharded(), strategy=strategy, devices=2, **more)
+        trainer, model = make_trainer(*callbacks, strategy=strategy, devices=2), Sharded()
+        trainer.fit(model, loader(), loader(1), ckpt_path=ckpt_path)
+        return trainer, model
+
+    def whole(model: Sharded) -> dict[str, Tensor]:
         return {name: tensor.full_tensor() for name, tensor in model.state_dict().items()}
 
-    checkpoint = best(tmp_path)
+    checkpoint, sparse = best(tmp_path), SparseTraining(sparsity=SPARSITY)
+    early = tmp_path / "epoch=1.ckpt"
     with quiet():
-        sparse = SparseTraining(sparsity=SPARSITY)
-        whole = train(checkpoint, sparse, ModelCheckpoint(tmp_path, save_top_k=-1, filename="{epoch}"))
-        resumed = train(SparseTraining(sparsity=SPARSITY), ckpt_path=tmp_path / "epoch=1.ckpt")
+        trainer, model = train(
+            checkpoint, sparse, ModelCheckpoint(tmp_path, save_top_k=-1, filename="{epoch}")
+        )
+        weights = whole(model)
+        _, resumed = train(SparseTraining(sparsity=SPARSITY), ckpt_path=early)
+        with pytest.raises(
+            st3.errors.CheckpointError, match="this Trainer has trained before, and its ModelPar"
+        ):
+            trainer.fit(model, loader(), loader(1), ckpt_path=early)
     assert sparse.sparsifier.is_finalized
-    assert zeros(whole) == ZEROS
     assert checkpoint.best_model_score == EPOCHS * BATCHES / 4
-    for name, tensor in whole.items():
-        assert torch.equal(resumed[name], tensor), name
+    assert zeros(weights) == ZEROS
+    for name, tensor in whole(resumed).items():
+        assert torch.equal(weights[name], tensor), name
 
 
 @pytest.mark.slow

@@ -2,7 +2,6 @@
 
 import math
 import warnings
-from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -21,7 +20,7 @@ except ImportError:
 from ..core.errors import CheckpointError
 from ..core.sparsifier import Sparsifier
 from ..core.sparsify import sparsify
-from ..core.state.store import STEP_KEY
+from .lightning_best import BestAtTarget, is_a
 from .options import check_options
 
 __all__ = ["SparseTraining"]
@@ -43,9 +42,7 @@ class SparseTraining(Callback):
     With manual optimization every optimizer must make one step per batch.
     """
 
-    sparsifies_averages = (
-        True  # asked by st3.sparsify, which refuses callbacks that put averages into the model
-    )
+    sparsifies_averages = True  # so that `sparsify` need not refuse callbacks that average weights
 
     def __init__(self, sparsity: float | None = None, **options: Any) -> None:
         check_options(type(self).__name__, options)
@@ -55,7 +52,7 @@ class SparseTraining(Callback):
         self._first_step = 0
         self._total_steps = 0
         self._validated_at_target = False  # the last time
-        self._replaced: list[tuple[Any, str]] = []  # methods of other callbacks, while training
+        self._best: BestAtTarget | None = None  # while training
 
     # ---------------------------------------------------------------- attach, before the optimizer is restored
 
@@ -63,46 +60,31 @@ class SparseTraining(Callback):
         """Check the other callbacks; undo what an interrupted `fit` has left."""
         if stage != "fit":
             return
-        if any(_is_a(other, type(self).__name__) for other in trainer.callbacks if other is not self):
+        if any(is_a(other, "SparseTraining") for other in trainer.callbacks if other is not self):
             raise ValueError("the trainer has two SparseTraining callbacks: keep one of them")
         # Last of all: after an average is copied, and after the last checkpoint with raw weights is saved.
         trainer.callbacks = [other for other in trainer.callbacks if other is not self] + [self]
         self._first_step = trainer.global_step
-        held = self.sparsifier
-        if held is not None and held.is_attached and held.model is pl_module:
-            held.detach()
+        if (earlier := self._sparsifier_of(pl_module)) is not None and earlier.is_attached:
+            earlier.detach()
 
     def on_load_checkpoint(self, trainer: Any, pl_module: Any, checkpoint: dict[str, Any]) -> None:
-        """Go on counting where the checkpoint's run began; refuse one without raw weights."""
-        if trainer.state.fn != "fit":
-            return
-        groups = [
-            group for state in checkpoint.get("optimizer_states", ()) for group in state["param_groups"]
-        ]
-        if groups and not any(STEP_KEY in group for group in groups):
+        """Go on counting where the checkpoint's run began."""
+        first_step = checkpoint.get(FIRST_STEP, self._first_step)
+        if first_step != self._first_step and trainer.strategy.restore_checkpoint_after_setup:
             raise CheckpointError(
-                "the checkpoint given to fit(ckpt_path=...) holds no raw weights, so it was saved without "
-                "SparseTraining or after its end: load its weights into the module (load_from_checkpoint) and call fit "
-                "without ckpt_path"
+                f"this Trainer has trained before, and its {type(trainer.strategy).__name__} restores a checkpoint too "
+                f"late to count the steps anew: resume with a new Trainer"
             )
-        is_late = self._first_step != checkpoint.get(FIRST_STEP, 0)
-        self._first_step = checkpoint.get(FIRST_STEP, 0)
-        held = self.sparsifier
-        if is_late and held is not None and held.is_attached:  # a strategy that restores after `on_fit_start`
-            held.detach()
-            self.on_fit_start(trainer, pl_module)
+        self._first_step = first_step
 
     def on_fit_start(self, trainer: Any, pl_module: Any) -> None:
         """Attach: model and optimizers are wrapped, and optimizer states are restored after this."""
-        total_steps = _count_steps(trainer) - self._first_step
+        total_steps = _count_steps(trainer) - self._first_step // len(trainer.optimizers)
         if total_steps <= 0:
             return  # `fit` was called again, and there is nothing left to train
         options = dict(self._options)
-        if (
-            self.sparsifier is not None
-            and self.sparsifier.is_finalized
-            and self.sparsifier.model is pl_module
-        ):
+        if (earlier := self._sparsifier_of(pl_module)) is not None and earlier.is_finalized:
             options["from_sparse"] = True  # the zeros are those of the earlier `fit`
         self._total_steps, self._validated_at_target = total_steps, False
         self.sparsifier = sparsify(pl_module, trainer.optimizers, total_steps=total_steps, **options)
@@ -116,12 +98,7 @@ class SparseTraining(Callback):
             # Counting the steps has set up the data before the position in it was restored: set it up again.
             loop._combined_loader = None
             loop.setup_data()
-        for callback in trainer.callbacks:
-            if _is_a(callback, "ModelCheckpoint") and callback.monitor is not None:
-                self._replace(callback, "check_monitor_top_k", self._is_best)
-            elif _is_a(callback, "EarlyStopping"):
-                self._replace(callback, "on_validation_end", self._check_stopping)
-                self._replace(callback, "on_train_epoch_end", self._check_stopping)
+        self._best = BestAtTarget(trainer, partial(self._counts, trainer))
 
     def on_train_batch_end(
         self, trainer: Any, pl_module: Any, outputs: Any, batch: Any, batch_idx: int
@@ -149,74 +126,48 @@ class SparseTraining(Callback):
 
     def on_train_end(self, trainer: Any, pl_module: Any) -> None:
         """Count the zeros, or warn that the target was not reached; print the report."""
-        self._put_back()
-        sparsifier = self.sparsifier
+        sparsifier, best = self.sparsifier, self._best
         assert sparsifier is not None
-        if any(_averages(trainer)):
+        assert best is not None
+        if _averages(trainer):
             sparsifier.apply_to(pl_module)  # holds the average by now
         if sparsifier.at_target or sparsifier.step >= self._total_steps:
             sparsifier.finalize()
-        report, found = sparsifier.report(), sparsifier.metrics()["sparsity"]
+        counts = self._counts(trainer)
+        report = sparsifier.report()  # by every process: sharded weights are counted together
         trainer.print(report)
+        best.end()
         if not trainer.is_global_zero:
             return
         if not sparsifier.is_finalized:
             target = "" if sparsifier.sparsity is None else f" of {sparsifier.sparsity:g}"
             warnings.warn(
-                f"training ended at step {sparsifier.step} of {self._total_steps} with a sparsity of {found:.4g}"
-                f"{target}: the model is not finalized; go on with fit(ckpt_path=...), or train anew with fewer steps",
+                f"training ended at step {sparsifier.step} of {self._total_steps} with a sparsity of "
+                f"{report.sparsity:.4g}{target}: the model is not finalized; go on with fit(ckpt_path=...), or train "
+                f"anew with fewer steps",
                 stacklevel=2,
             )
-        for callback in trainer.callbacks:
-            if (
-                _is_a(callback, "ModelCheckpoint")
-                and callback.monitor is not None
-                and not callback.best_model_path
-            ):
-                warnings.warn(
-                    f"there is no best checkpoint by {callback.monitor!r}: no validation was at the target sparsity",
-                    stacklevel=2,
-                )
+        for monitor in () if counts else best.find_missing():
+            warnings.warn(
+                f"there is no best checkpoint by {monitor!r}: no validation was at the target sparsity",
+                stacklevel=2,
+            )
 
     def on_exception(self, trainer: Any, pl_module: Any, exception: BaseException) -> None:
         """Let other callbacks go; the model stays as it is, so that a checkpoint can still be saved."""
-        self._put_back()
+        if self._best is not None:
+            self._best.end()
 
-    # ---------------------------------------------------------------- the best model
+    # ---------------------------------------------------------------- parts
 
-    def _replace(self, callback: Any, name: str, method: Callable[..., Any]) -> None:
-        """Call `method` with the callback and its own method of that name in the place of the latter."""
-        setattr(callback, name, partial(method, callback, getattr(callback, name)))
-        self._replaced.append((callback, name))
-
-    def _put_back(self) -> None:
-        while self._replaced:
-            callback, name = self._replaced.pop()
-            delattr(callback, name)
+    def _sparsifier_of(self, module: nn.Module) -> Sparsifier | None:
+        """Return the sparsifier of an earlier `fit`, if it was of this module."""
+        return None if self.sparsifier is None or self.sparsifier.model is not module else self.sparsifier
 
     def _counts(self, trainer: Any) -> bool:
-        """Whether the model is at the target now, and was so when the metrics were taken."""
+        """Whether the model is at the target now, and was so when its metrics were taken."""
         assert self.sparsifier is not None
         return self.sparsifier.at_target and (self._validated_at_target or not trainer.enable_validation)
-
-    def _is_best(self, checkpoint: Any, ask: Callable[..., bool], trainer: Any, current: Any = None) -> bool:
-        """Answer for `ModelCheckpoint.check_monitor_top_k`: below the target nothing is the best."""
-        if self._counts(trainer):
-            return ask(trainer, current)
-        if checkpoint.save_top_k == -1:  # keeps all, not only the best
-            metrics = checkpoint._monitor_candidates(trainer)
-            checkpoint._save_checkpoint(trainer, checkpoint.format_checkpoint_name(metrics))
-        if checkpoint.save_last:  # is saved only where another was
-            checkpoint._last_global_step_saved = trainer.global_step
-        return False
-
-    def _check_stopping(
-        self, stopping: Any, check: Callable[..., None], trainer: Any, pl_module: Any
-    ) -> None:
-        if self._counts(trainer):
-            check(trainer, pl_module)
-
-    # ---------------------------------------------------------------- metrics and averages
 
     def _log(self, trainer: Any, pl_module: Any, *, on_step: bool) -> None:
         assert self.sparsifier is not None
@@ -230,14 +181,9 @@ class SparseTraining(Callback):
             self.sparsifier.apply_to(average)
 
 
-def _is_a(callback: Any, name: str) -> bool:
-    """Whether the callback is of that class, be it of `lightning` or of `pytorch_lightning`."""
-    return any(cls.__name__ == name for cls in type(callback).__mro__)
-
-
 def _averages(trainer: Any) -> list[nn.Module]:
     """Return the averages of the trainer's `WeightAveraging` callbacks."""
-    return [callback._average_model for callback in trainer.callbacks if _is_a(callback, "WeightAveraging")]
+    return [callback._average_model for callback in trainer.callbacks if is_a(callback, "WeightAveraging")]
 
 
 def _count_steps(trainer: Any) -> int:
@@ -245,7 +191,7 @@ def _count_steps(trainer: Any) -> int:
     total = trainer.estimated_stepping_batches
     batches, epochs = trainer.num_training_batches, trainer.max_epochs
     for callback in trainer.callbacks:
-        if _is_a(callback, "GradientAccumulationScheduler") and epochs > 0 and math.isfinite(batches):
+        if is_a(callback, "GradientAccumulationScheduler") and epochs > 0 and math.isfinite(batches):
             factors = map(callback.get_accumulate_grad_batches, range(epochs))
             total = sum(math.ceil(batches / factor) for factor in factors)
     if trainer.max_steps >= 0:  # counts the steps of all optimizers

@@ -496,7 +496,7 @@ def test_an_optimizer_state_saved_without_st3_is_refused(make: Make, steps: int)
         lambda: optimizer.load_state_dict(plain_optimizer.state_dict()),
         model,
         optimizer,
-        "holds no raw weights: the checkpoint was saved without st3; load it before calling sparsify",
+        r"saved without st3, or after finalize\(\); load its model weights alone, or load all of it before",
     )
     train(model, optimizer, 1)
 

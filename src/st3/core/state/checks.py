@@ -20,8 +20,8 @@ def check_loadable(
     groups: Sequence[Mapping[str, Any]] = state_dict["param_groups"]
     if not any(STEP_KEY in group for group in groups):
         raise CheckpointError(
-            "this optimizer state holds no raw weights: the checkpoint was saved without st3; load it before calling "
-            "sparsify, or detach() first"
+            "this optimizer state holds no raw weights: the checkpoint was saved without st3, or after finalize(); "
+            "load its model weights alone, or load all of it before calling sparsify"
         )
     here = [p for group in optimizer.param_groups for p in group["params"]]
     found = (entry for _, entry in entries(groups, state_dict["state"]))
