@@ -164,19 +164,17 @@ def test_an_argument_that_sparsify_does_not_take_is_refused(name, why):
         SparseTraining(sparsity=0.9, **{name: 3})
 
 
-def test_metrics_reach_the_logger_and_callbacks_that_monitor_them(tmp_path):
-    class Watch(L.Callback):
-        asked: list[float] = []  # noqa: RUF012
-
-        def on_train_epoch_end(self, trainer, pl_module):
-            self.asked.append(trainer.callback_metrics["st3/sparsity"].item())
-
-    fit(Watch(), SparseTraining(sparsity=SPARSITY), logger=CSVLogger(tmp_path), log_every_n_steps=2)
+@pytest.mark.parametrize(
+    ("every", "steps"), [(2, range(1, 24, 2)), (50, range(3, 24, 4))], ids=["steps", "epochs"]
+)
+def test_metrics_reach_the_logger_and_callbacks_that_monitor_them(tmp_path, every, steps):
+    monitor = EarlyStopping("st3/sparsity", patience=9)  # raises where there is no such metric
+    fit(monitor, SparseTraining(sparsity=SPARSITY), logger=CSVLogger(tmp_path), log_every_n_steps=every)
     lines = next(tmp_path.rglob("metrics.csv")).read_text().splitlines()
     header = lines[0].split(",")
     rows = [dict(zip(header, line.split(","), strict=True)) for line in lines[1:]]
     rows = [row for row in rows if row["st3/sparsity"]]
-    assert {row["step"] for row in rows} >= {str(step) for step in range(1, 24, 2)}
+    assert {row["step"] for row in rows} == {str(step) for step in steps}
     names = ["sparsity", "sparsity_asked", "threshold", "at_target", "collapsed_layers"]
     last = {name: float(rows[-1][f"st3/{name}"]) for name in names}
     assert last["sparsity"] == pytest.approx(ZEROS / 576)
@@ -467,7 +465,7 @@ class TwoOptimizers(Net):
 
 @pytest.mark.parametrize(("options", "steps"), [({}, EPOCHS * BATCHES), ({"max_steps": 20}, 10)])
 def test_several_optimizers_step_by_hand(options, steps):
-    sparse = SparseTraining(sparsity=SPARSITY)
+    sparse = SparseTraining(sparsity=SPARSITY, ramp=st3.ramps.Linear(start=0.0, end=1.0))
     model = fit(sparse, model=TwoOptimizers(), **options)
     assert sparse.sparsifier.step == steps
     assert zeros(model.state_dict()) == ZEROS
@@ -476,10 +474,7 @@ def test_several_optimizers_step_by_hand(options, steps):
 # -------------------------------------------------------------------- averages
 
 
-class EMA(WeightAveraging):
-    def __init__(self) -> None:
-        super().__init__(avg_fn=lambda average, value, count: 0.5 * average + 0.5 * value)
-
+class Mean(WeightAveraging):
     def should_update(self, step_idx: int | None = None, epoch_idx: int | None = None) -> bool:
         return True  # after steps, and after epochs
 
@@ -487,20 +482,24 @@ class EMA(WeightAveraging):
 @pytest.mark.parametrize("order", [1, -1])
 def test_an_average_is_as_sparse_as_the_model_wherever_it_goes(tmp_path, order):
     checkpoint, sparse = best(tmp_path), SparseTraining(sparsity=SPARSITY)
-    callbacks = [EMA(), sparse][::order]
+    callbacks = [Mean(), sparse][::order]
     model = fit(*callbacks, checkpoint)
     assert model.seen[AT_TARGET - 1 :] == [ZEROS] * (EPOCHS - AT_TARGET + 1)  # validated
     assert zeros(stored(checkpoint.best_model_path)["state_dict"]) == ZEROS  # saved
     assert zeros(model.state_dict()) == ZEROS  # what the user gets
     assert sparse.sparsifier.is_finalized
+    model = fit(*[Mean(), SparseTraining(sparsity=SPARSITY)][::order])
+    assert zeros(model.state_dict()) == ZEROS  # without a checkpoint of the last average, too
     alone = fit(SparseTraining(sparsity=SPARSITY))
     assert not torch.equal(model.net[0].weight, alone.net[0].weight)  # it is the average indeed
 
 
 def test_a_run_with_an_average_resumes_bit_for_bit(tmp_path):
     checkpoint = ModelCheckpoint(tmp_path, save_top_k=-1, filename="{step}")
-    whole = fit(EMA(), checkpoint, SparseTraining(sparsity=SPARSITY))
-    resumed = fit(EMA(), SparseTraining(sparsity=SPARSITY), ckpt_path=tmp_path / "step=8.ckpt")
+    whole = fit(Mean(), checkpoint, SparseTraining(sparsity=SPARSITY))
+    # With the same callbacks: what is saved is made sparse first, so that saving changes the average.
+    saving = ModelCheckpoint(tmp_path / "again", save_top_k=-1)
+    resumed = fit(Mean(), saving, SparseTraining(sparsity=SPARSITY), ckpt_path=tmp_path / "step=8.ckpt")
     for name, tensor in whole.state_dict().items():
         assert torch.equal(resumed.state_dict()[name], tensor), name
 

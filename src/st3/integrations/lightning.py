@@ -114,7 +114,7 @@ class SparseTraining(Callback):
 
     def on_validation_start(self, trainer: Any, pl_module: Any) -> None:
         """Note whether this validation is at the target; make averages sparse before it sees them."""
-        if trainer.state.fn == "fit" and not trainer.sanity_checking and self.sparsifier is not None:
+        if trainer.state.fn == "fit" and self.sparsifier is not None:
             self._sparsify_averages(trainer)
             self._validated_at_target = self.sparsifier.at_target
 
