@@ -1,6 +1,6 @@
 """Every method has its page, every plug-in its row, and both are what the docstrings say today."""
 
-import importlib.util
+import importlib
 import re
 from pathlib import Path
 
@@ -15,12 +15,10 @@ ROOT = Path(__file__).parents[1]
 every_method = pytest.mark.parametrize("name", list(METHODS))
 
 
-@pytest.fixture(scope="module")
-def pages():
-    spec = importlib.util.spec_from_file_location("method_pages", ROOT / "docs" / "method_pages.py")
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+@pytest.fixture
+def pages(monkeypatch):
+    monkeypatch.syspath_prepend(ROOT / "docs")
+    return importlib.import_module("method_pages")
 
 
 @every_method
@@ -36,9 +34,13 @@ def test_no_page_is_left_of_a_method_that_is_gone():
 
 
 def test_the_tables_are_what_the_program_writes(pages):
+    from generated import filled
+
     for path, tables in pages.tables().items():
         text = path.read_text(encoding="utf-8")
-        assert pages.fill_tables(text, tables) == text, f"run: python docs/method_pages.py (for {path.name})"
+        assert filled(text, tables, pages.PROGRAM) == text, (
+            f"run: python docs/method_pages.py (for {path.name})"
+        )
 
 
 @pytest.mark.parametrize(
@@ -54,8 +56,10 @@ def test_everything_registered_is_public_in_its_room(room, registry):
 
 
 def test_a_table_whose_marks_are_gone_is_noticed(pages):
+    from generated import filled
+
     with pytest.raises(ValueError, match="the marks of the table 'methods' are missing"):
-        pages.fill_tables("no marks", {"methods": "|"})
+        filled("no marks", {"methods": "|"}, pages.PROGRAM)
 
 
 @every_method

@@ -1,11 +1,12 @@
 """Budgets: how large the runs of a study are, from minutes on embedded data to exactly the paper's."""
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from ...registry import Registry
 
-__all__ = ["BUDGETS", "Budget", "Setting"]
+__all__ = ["BUDGETS", "Budget", "Setting", "budget_named"]
 
 
 @dataclass(frozen=True)
@@ -53,6 +54,7 @@ class Budget:
         return replace(
             self,
             name=self.name if epochs is None else f"{self.name}-{epochs}-epochs",
+            about=self.about if epochs is None else f"{self.about}; here {epochs} epochs",
             settings=settings,
             seeds=self.seeds if seeds is None else tuple(range(seeds)),
             methods=self.methods if methods is None else tuple(methods),
@@ -60,6 +62,17 @@ class Budget:
 
 
 BUDGETS: Registry[Budget] = Registry("budget")
+
+
+def budget_named(name: str) -> Budget:
+    """Return a budget by its name, one with other epochs too.
+
+    >>> budget_named("digits-96-epochs").settings["resnet20"].epochs
+    96
+    """
+    other = re.fullmatch(r"(.+)-(\d+)-epochs", name)
+    return BUDGETS[other[1]].narrow(epochs=int(other[2])) if other else BUDGETS[name]
+
 
 _CIFAR = (0.6723, 0.8, 0.9, 0.95, 0.98, 0.99)
 _PROBMASK = {"probmask": "cifar-probmask"}  # its authors' batch size
@@ -72,7 +85,7 @@ def _add(budget: Budget) -> None:
 _add(
     Budget(
         "digits",
-        "a small network on the embedded digits: minutes, no download",
+        "a small network on the embedded digits, 24 epochs: minutes, no download",
         {"resnet20": Setting("digits", "digits_cnn", "digits", (0.9, 0.95, 0.98, 0.99), epochs=24)},
         seeds=(0, 1, 2),
     )
