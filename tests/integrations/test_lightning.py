@@ -210,6 +210,15 @@ def test_the_best_checkpoint_is_the_best_of_those_at_the_target(tmp_path, checkp
     assert all(zeros(stored(path)["state_dict"]) == ZEROS for path in checkpoint.best_k_models)
 
 
+@pytest.mark.parametrize("method", ["acdc", "probmask"])
+def test_the_best_checkpoint_of_other_methods_is_at_the_target(tmp_path, method):
+    checkpoint = best(tmp_path)
+    fit(
+        checkpoint, SparseTraining(sparsity=SPARSITY, method=method), max_epochs=20
+    )  # AC/DC: dense phases between
+    assert zeros(stored(checkpoint.best_model_path)["state_dict"]) == ZEROS
+
+
 def test_several_best_checkpoints_are_all_at_the_target(tmp_path):
     checkpoint = best(tmp_path, save_top_k=3)
     fit(checkpoint, SparseTraining(sparsity=SPARSITY))

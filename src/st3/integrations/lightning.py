@@ -18,6 +18,7 @@ except ImportError:
         ) from missing
 
 from ..core.errors import CheckpointError
+from ..core.layers.shards import refuse_fsdp1
 from ..core.sparsifier import Sparsifier
 from ..core.sparsify import sparsify
 from .lightning_best import BestAtTarget, is_a
@@ -83,6 +84,7 @@ class SparseTraining(Callback):
         total_steps = _count_steps(trainer) - self._first_step // len(trainer.optimizers)
         if total_steps <= 0:
             return  # `fit` was called again, and there is nothing left to train
+        refuse_fsdp1(trainer.model)  # which wraps the module from outside
         options = dict(self._options)
         if (earlier := self._sparsifier_of(pl_module)) is not None and earlier.is_finalized:
             options["from_sparse"] = True  # the zeros are those of the earlier `fit`
