@@ -156,13 +156,14 @@ def test_a_step_that_an_overflow_has_skipped_does_not_shift_the_ramp_of_a_resume
             inner.grad_scale, inner.found_inf = torch.tensor(1.0), torch.tensor(float(state.global_step == 1))
 
     options = {"save_strategy": "steps", "save_steps": 4, "optim": "adamw_torch_fused"}
-    callback = hf.sparse()
+    ramp = st3.ramps.Linear(start=0.0, end=0.9)  # to the 11th step of 12, to the 10th of 11
+    callback = hf.sparse(ramp=ramp)
     whole = hf.trainer(tmp_path / "whole", callback, Overflow(), **options)
     whole.train()
     assert callback.sparsifier.step == 11
     with stopped_early():
-        hf.trainer(tmp_path / "parts", hf.sparse(), Overflow(), hf.Script(stop=4), **options).train()
-    rest = hf.trainer(tmp_path / "parts", hf.sparse(), Overflow(), **options)
+        hf.trainer(tmp_path / "parts", hf.sparse(ramp=ramp), Overflow(), hf.Script(stop=4), **options).train()
+    rest = hf.trainer(tmp_path / "parts", hf.sparse(ramp=ramp), Overflow(), **options)
     rest.train(resume_from_checkpoint=True)
     assert_same(weights(rest), weights(whole))
 
@@ -255,8 +256,11 @@ def test_a_resumed_run_remembers_only_a_best_checkpoint_at_the_target(hf, tmp_pa
 def test_the_best_checkpoint_of_a_dense_run_is_forgotten_when_it_is_resumed_sparse(hf, tmp_path):
     hf.trainer(tmp_path, hf.Script(stop=4), scores=[0.8, 0.9]).train()
     callback = hf.sparse(ramp="constant")  # at the target from the beginning
-    trainer = hf.trainer(tmp_path, callback, scores=[0.5, 0.6, 0.4, 0.3])
+    early = hf.EarlyStoppingCallback(early_stopping_patience=1)
+    scores = [0.1, 0.5, 0.6, 0.4]
+    trainer = hf.trainer(tmp_path, callback, early, scores=scores, eval_on_start=True)
     trainer.train(resume_from_checkpoint=True)
+    assert trainer.state.global_step == 10
     assert trainer.state.best_metric == 0.6
     assert hf.zeros(weights(trainer), names(callback)) == 2102
 

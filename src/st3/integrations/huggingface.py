@@ -42,7 +42,7 @@ class SparseTrainingCallback(TrainerCallback):
         check_options(type(self).__name__, options)
         self.sparsifier: Sparsifier | None = None  # from the beginning of training on
         self._options: dict[str, Any] = {"sparsity": sparsity, **options}
-        self._best_counts = False  # whether the best checkpoint so far was at the target
+        self._best_counts = False  # whether there was an evaluation at the target
 
     def on_train_begin(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
@@ -78,22 +78,15 @@ class SparseTrainingCallback(TrainerCallback):
     def on_step_begin(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
     ) -> None:
-        """Forget what the last evaluation below the target has left."""
+        """Forget the best metric and checkpoint that an evaluation below the target has left."""
         self._forget_dense_best(state)
 
     def on_evaluate(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
     ) -> None:
-        """Let this evaluation be the first that counts, if it is at the target; below, there is no best one yet."""
-        self._forget_dense_best(state)
+        """Let the first evaluation at the target be the first that counts."""
         if self.sparsifier is not None and not self._best_counts:
             self._best_counts = self.sparsifier.at_target
-
-    def on_save(
-        self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
-    ) -> None:
-        """Forget that a checkpoint below the target was called the best."""
-        self._forget_dense_best(state)
 
     def on_log(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **kwargs: Any
