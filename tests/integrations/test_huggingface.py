@@ -254,9 +254,9 @@ def test_a_resumed_run_remembers_only_a_best_checkpoint_at_the_target(hf, tmp_pa
 
 
 def test_the_best_checkpoint_of_a_dense_run_is_forgotten_when_it_is_resumed_sparse(hf, tmp_path):
-    hf.trainer(tmp_path, hf.Script(stop=4), scores=[0.8, 0.9]).train()
-    callback = hf.sparse(ramp="constant")  # at the target from the beginning
     early = hf.EarlyStoppingCallback(early_stopping_patience=1)
+    hf.trainer(tmp_path, hf.Script(stop=4), early, scores=[0.8, 0.9]).train()
+    callback = hf.sparse(ramp="constant")  # at the target from the beginning
     scores = [0.1, 0.5, 0.6, 0.4]
     trainer = hf.trainer(tmp_path, callback, early, scores=scores, eval_on_start=True)
     trainer.train(resume_from_checkpoint=True)
