@@ -50,7 +50,7 @@ slow: $(READY)
 
 # Sphinx reads from the repository, so that links lead to the same files as on a code host.
 docs: $(READY)
-	$(BIN)/python -m sphinx -q -W --keep-going -c docs -d build/doctrees . build/docs
+	$(BIN)/python -m sphinx -q -E -W --keep-going -c docs -d build/doctrees . build/docs
 	@echo "build/docs/index.html"
 
 format: $(READY)

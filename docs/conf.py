@@ -22,14 +22,12 @@ exclude_patterns = ["README.md", ".*", "build", "src", "tests", "runs", "**/__py
 
 extensions = ["myst_nb", "sphinx.ext.autodoc", "sphinx_copybutton"]
 myst_heading_anchors = 4
-suppress_warnings = ["config.cache"]  # the settings hold functions of pages.py
 
 nb_execution_mode = "force"
 nb_execution_raise_on_error = True
 nb_execution_timeout = 120
 nb_merge_streams = True
 
-autodoc_mock_imports = ["accelerate", "lightning", "transformers"]  # extras that the site can do without
 autodoc_typehints_format = "short"
 autodoc_preserve_defaults = True
 autodoc_member_order = "bysource"
@@ -39,6 +37,7 @@ html_theme = "furo"
 html_title = "st3"
 html_static_path = ["_static"]
 html_css_files = ["site.css"]
+html_favicon = "_static/icon.svg"
 html_copy_source = False
 html_additional_pages = {"index": "to_first_page.html"}
 templates_path = ["_templates"]

@@ -7,7 +7,6 @@
 - Docstrings, which are Markdown in this project, become reStructuredText for autodoc.
 """
 
-import inspect
 import re
 from dataclasses import fields, is_dataclass
 from pathlib import Path
@@ -63,9 +62,6 @@ def unlink_folders(app, doctree):
 
 def tidy_signature(app, what, name, thing, options, signature, returned):
     """Write `Patterns` for what chooses layers."""
-    if signature == "(*args: Any, **kwargs: Any)":  # of a base that is not installed
-        arguments = inspect.signature(thing.__init__).replace(return_annotation=inspect.Signature.empty)
-        signature = str(arguments).replace("(self, ", "(")
     if signature:
         return signature.replace(f"{PATTERN} | Iterable[{PATTERN}]", "Patterns"), returned
     return None

@@ -8,6 +8,7 @@ from typing import Any, get_args
 
 import typer
 from method_pages import fence_blocks, remark
+from sphinx.ext.autodoc.mock import mock
 from typer.cli import get_docs_for_click
 
 import st3
@@ -15,6 +16,8 @@ from st3.cli.app import app
 from st3.experiments.spec import Spec
 from st3.training.recipe import Recipe
 from st3.training.sections import MOST, Section
+
+FRAMEWORKS = ["lightning", "pytorch_lightning", "transformers"]
 
 
 def commands() -> str:
@@ -53,6 +56,14 @@ def errors() -> str:
         base = next(base for base in kind.__mro__ if base.__module__ == "builtins").__name__
         found.append(f"### `{name}`\n\nA `{base}`. {inspect.getdoc(kind)}\n")
     return "\n".join(found)
+
+
+def callback(module: str, name: str) -> str:
+    """Return signature and docstring of a callback; its framework need not be installed, nor is it imported."""
+    with mock(FRAMEWORKS):
+        kind = getattr(importlib.import_module(module), name)
+    signature = str(inspect.signature(kind.__init__)).replace("(self, ", "(").removesuffix(" -> None")
+    return f"```text\nfrom {module} import {name}\n\n{name}{signature}\n```\n\n{fence_blocks(inspect.getdoc(kind))}"
 
 
 def docstring(module: str) -> str:

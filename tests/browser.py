@@ -104,8 +104,8 @@ def open_browser() -> Iterator[Browser]:
         pytest.skip("needs chromium and chromedriver")
     with contextlib.ExitStack() as stack:
         profile = stack.enter_context(tempfile.TemporaryDirectory(ignore_cleanup_errors=True))
-        process = subprocess.Popen([driver, "--port=0"], stdout=subprocess.PIPE, text=True)
-        stack.callback(process.wait)
+        started = subprocess.Popen([driver, "--port=0"], stdout=subprocess.PIPE, text=True)
+        process = stack.enter_context(started)
         stack.callback(process.terminate)
         line = next(line for line in process.stdout if "started successfully" in line)
         port = int(line.rpartition("port ")[2].strip(" .\n"))
