@@ -22,6 +22,7 @@ exclude_patterns = ["README.md", ".*", "build", "src", "tests", "runs", "**/__py
 
 extensions = ["myst_nb", "sphinx.ext.autodoc", "sphinx_copybutton"]
 myst_heading_anchors = 4
+smartquotes = False  # quoted text may be code
 
 nb_execution_mode = "force"
 nb_execution_raise_on_error = True
