@@ -256,7 +256,8 @@ def test_a_run_that_never_reaches_the_target_has_no_best_checkpoint_and_says_so(
     assert sparse.sparsifier.is_attached
 
 
-def test_the_last_checkpoint_is_saved_below_the_target_too(tmp_path):
+@pytest.mark.parametrize("save_last", [True, "link"])
+def test_the_last_checkpoint_is_saved_below_the_target_too(tmp_path, save_last):
     class Look(L.Callback):
         steps: list[int] = []  # noqa: RUF012
 
@@ -264,7 +265,7 @@ def test_the_last_checkpoint_is_saved_below_the_target_too(tmp_path):
             if (tmp_path / "last.ckpt").exists():
                 self.steps.append(stored(tmp_path / "last.ckpt")["global_step"])
 
-    fit(best(tmp_path, save_last=True), SparseTraining(sparsity=SPARSITY), Look())
+    fit(best(tmp_path, save_last=save_last), SparseTraining(sparsity=SPARSITY), Look())
     assert Look.steps[:3] == [4, 8, 12]
 
 

@@ -94,6 +94,18 @@ def test_what_a_network_prints_and_reads_is_no_answer_and_no_task(trained, alone
     assert "noise without" in log
 
 
+def test_an_answer_that_comes_together_with_another_is_heard(tmp_path):
+    job = make_job("plain", tmp_path / "runs")
+    (job.folder / "of others").mkdir(parents=True)  # so that the run fails at once
+    log = tmp_path / "workers.log"
+    with LocalWorkers(1, 1, log) as workers:
+        workers.start(job)
+        wait_for(lambda: "failed after" in log.read_text())  # the worker has said that it is ready, and this
+        answers = workers.wait(1.0) + workers.wait(1.0)
+    assert [outcome for _, outcome, _ in answers] == ["failed"]
+    assert "holds other files and no run" in answers[0][2]
+
+
 @pytest.mark.slow
 def test_a_run_whose_worker_is_always_killed_fails_in_the_end(tmp_path):
     jobs = [make_job("killed_always", tmp_path / "runs"), make_job("plain", tmp_path / "runs")]

@@ -32,6 +32,7 @@ class _Process:
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=log,
+            bufsize=0,  # a line that waited in a buffer of ours would not wake the selector
             env=os.environ | {"OMP_NUM_THREADS": str(threads), "PYTHONPATH": path},
             start_new_session=True,  # Ctrl-C reaches this process only, which tells the workers
         )
