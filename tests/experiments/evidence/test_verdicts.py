@@ -44,6 +44,32 @@ def test_the_limit_is_two_standard_errors_of_the_pooled_spread():
     assert answer(pair(0.0282), Better("a", "b")) == "cannot be told at this budget"
 
 
+def test_points_of_one_seed_are_not_independent():
+    def pair(difference):
+        seeds = {s: [s / 2, s / 2 + 0.02] for s in (0.9, 0.95, 0.98)}  # the second seed is better everywhere
+        shifted = {s: [accuracy + difference for accuracy in values] for s, values in seeds.items()}
+        return curve("a", shifted) + curve("b", seeds)
+
+    # The limit is that of one sparsity, 0.028284: three of them say no more.
+    assert answer(pair(0.0283), Better("a", "b")) == "holds"
+    assert answer(pair(0.0282), Better("a", "b")) == "cannot be told at this budget"
+
+
+def test_points_at_other_sparsities_do_not_hide_the_spread():
+    points = curve("a", {0.99: [0.5, 0.6]}) + curve("b", {0.99: [0.4, 0.5]})
+    steady = curve("c", {s / 100: [0.9, 0.9, 0.9] for s in range(20, 98)})
+    assert answer(points + steady, Better("a", "b")) == "cannot be told at this budget"
+
+
+def test_a_curve_with_a_seed_missing_counts_as_its_thinnest_point():
+    thick, thin = (
+        curve("a", {0.9: [0.5, 0.52], 0.95: [0.5, 0.52]}),
+        curve("b", {0.9: [0.4, 0.42], 0.95: [0.4]}),
+    )
+    text = judge(Claim("x", [Better("a", "b")]), thick + thin).numbers
+    assert text == "a - b: +10.50 ± 3.46 points at 90, 95 %"  # 2 * 0.014142 * sqrt(1/2 + 1/1)
+
+
 def test_one_seed_borrows_the_spread_of_the_others():
     single = curve("a", {0.99: [0.5]}) + curve("b", {0.99: [0.4]})
     assert answer(single, Better("a", "b")) == "cannot be told at this budget"

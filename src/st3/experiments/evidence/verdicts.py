@@ -3,12 +3,14 @@
 The rule. Two curves are compared at the sparsities of the one with fewer points, from 80 % on. Where the other has no
 point (cycles end at 1 - 0.8^k), it is interpolated on the log axis, seed by seed. The difference is the mean over these
 sparsities of (mean over seeds of one - mean over seeds of the other). Its standard error follows from the spread over
-seeds: the standard deviation pooled over all curves and sparsities of the study with at least two seeds.
+seeds: each seed has one mean over these sparsities, because its points are not independent (cycles contain each other),
+and the standard deviation of these means is pooled over all curves of the study with at least two seeds there. If there
+is none, the spread of the study's single points from 80 % on is taken instead.
 
-A difference of more than two standard errors is told apart from 0; a smaller one is not. Without two seeds anywhere
-nothing can be told. A claim that something brings no accuracy holds if the difference is below its margin by two
-standard errors, and does not hold if it is above the margin, and above 0 by two standard errors. Multiply-adds are
-compared as a ratio at equal sparsity; a difference below 2 % is none.
+A difference of more than two standard errors (the number behind ±) is told apart from 0; a smaller one is not. Without
+two seeds anywhere nothing can be told. A claim that something brings no accuracy holds if the difference is below its
+margin by two standard errors, and does not hold if it is above the margin, and above 0 by two standard errors.
+Multiply-adds are compared as a ratio at equal sparsity; a difference below 2 % is none.
 """
 
 import math
@@ -78,21 +80,12 @@ FROM = 0.8  # sparsities below are not what the paper is about
 
 
 class _Cells:
-    """Accuracies by curve, sparsity and seed, and their spread over seeds."""
+    """Points by curve and sparsity, and the spread of their accuracies over seeds."""
 
     def __init__(self, points: Iterable[Point]) -> None:
         self.values: dict[str, dict[float, list[Point]]] = defaultdict(lambda: defaultdict(list))
         for point in points:
             self.values[point.method][round(point.sparsity, 4)].append(point)
-        groups = [
-            [point.accuracy for point in cell]
-            for curve in self.values.values()
-            for cell in curve.values()
-            if len(cell) > 1
-        ]
-        freedom = sum(len(group) - 1 for group in groups)
-        pooled = sum(variance(group) * (len(group) - 1) for group in groups)
-        self.deviation = math.sqrt(pooled / freedom) if freedom else None
 
     def common(self, one: str, other: str, at: tuple[float, ...] | None) -> list[float]:
         """Return the sparsities at which two curves can be compared: those of the one with fewer points."""
@@ -100,32 +93,50 @@ class _Cells:
         chosen = [s for s in sorted(fewer) if (s >= FROM if at is None else s in at)]
         return [s for s in chosen if self.accuracies(one, s) and self.accuracies(other, s)]
 
-    def accuracies(self, name: str, sparsity: float) -> list[float]:
-        """Return the accuracies of a curve at a sparsity, one per seed; interpolated where it has no point."""
+    def accuracies(self, name: str, sparsity: float) -> dict[int | None, float]:
+        """Return the accuracies of a curve at a sparsity by seed; interpolated where it has no point."""
         curve = self.values[name]
         if sparsity in curve:
-            return [point.accuracy for point in curve[sparsity]]
+            return {point.seed: point.accuracy for point in curve[sparsity]}
         below = max((s for s in curve if s < sparsity), default=None)
         above = min((s for s in curve if s > sparsity), default=None)
         if below is None or above is None:
-            return []
+            return {}
         low, high, here = (math.log(1 - s) for s in (below, above, sparsity))
         share = (here - low) / (high - low)
-        seeds = {point.seed: point.accuracy for point in curve[above]}
-        return [
-            point.accuracy + share * (seeds[point.seed] - point.accuracy)
-            for point in curve[below]
-            if point.seed in seeds
-        ]
+        first, second = self.accuracies(name, below), self.accuracies(name, above)
+        return {seed: first[seed] + share * (second[seed] - first[seed]) for seed in first if seed in second}
 
     def difference(self, one: str, other: str, sparsities: Sequence[float]) -> tuple[float, float | None]:
         """Return the mean difference of accuracy and its standard error."""
         pairs = [(self.accuracies(one, s), self.accuracies(other, s)) for s in sparsities]
-        found = fmean(fmean(first) - fmean(second) for first, second in pairs)
-        if self.deviation is None:
+        found = fmean(fmean(first.values()) - fmean(second.values()) for first, second in pairs)
+        deviation = self._deviation(sparsities)
+        if deviation is None:
             return found, None
-        parts = sum(1 / len(first) + 1 / len(second) for first, second in pairs)
-        return found, self.deviation * math.sqrt(parts) / len(sparsities)
+        fewest = (min(map(len, accuracies)) for accuracies in zip(*pairs, strict=True))
+        return found, deviation * math.sqrt(sum(1 / seeds for seeds in fewest))
+
+    def _deviation(self, sparsities: Sequence[float]) -> float | None:
+        """Return the standard deviation over seeds of a mean over these sparsities; None if there is no second seed."""
+        means = _pooled_deviation(self._seed_means(name, sparsities) for name in self.values)
+        if means is not None:
+            return means
+        cells = (cell for curve in self.values.values() for s, cell in curve.items() if s >= FROM)
+        return _pooled_deviation([point.accuracy for point in cell] for cell in cells)
+
+    def _seed_means(self, name: str, sparsities: Sequence[float]) -> list[float]:
+        """Return the mean over these sparsities of each seed that has all of them."""
+        found = [self.accuracies(name, s) for s in sparsities]
+        return [
+            fmean(each[seed] for each in found) for seed in found[0] if all(seed in each for each in found)
+        ]
+
+
+def _pooled_deviation(groups: Iterable[Sequence[float]]) -> float | None:
+    several = [group for group in groups if len(group) > 1]
+    freedom = sum(len(group) - 1 for group in several)
+    return math.sqrt(sum(variance(g) * (len(g) - 1) for g in several) / freedom) if freedom else None
 
 
 def judge(claim: Claim, points: Iterable[Point]) -> Verdict:
