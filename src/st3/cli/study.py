@@ -37,17 +37,18 @@ Methods = Annotated[str | None, typer.Option("--methods", metavar="NAME,NAME", h
 @study_app.command("list")
 def list_studies(out: Out = Path("studies"), debug: Annotated[bool, Debug] = False) -> None:
     """Show every study with its runs at each budget, and how many are there already."""
-    from ..experiments.conduct import plan_study
+    from ..experiments.conduct import RUNS, plan_study
     from ..experiments.grid.budgets import BUDGETS
+    from ..experiments.grid.index import Index
     from ..experiments.studies import STUDIES
     from ..tables import text_table
 
     head = ["study", "in the paper", "what it shows", *(f"{budget}: runs, epochs" for budget in BUDGETS)]
-    rows = []
+    rows, index = [], Index(out / RUNS)
     for name in STUDIES:
         study, cells = STUDIES[name](), []
         for budget in BUDGETS:
-            plan = plan_study(study, BUDGETS[budget], out)
+            plan = plan_study(study, BUDGETS[budget], index)
             count = len(plan.finished) + len(plan.jobs)
             there = f", {len(plan.finished)} there" if plan.finished else ""
             cells.append(f"{count}, {plan.all_epochs}{there}" if count else "-")
@@ -95,7 +96,8 @@ def run(
     debug: Annotated[bool, Debug] = False,
 ) -> None:
     """Train what is missing, then draw."""
-    from ..experiments.conduct import plan_study
+    from ..experiments.conduct import RUNS, plan_study
+    from ..experiments.grid.index import Index
     from .spec_options import keep_given
 
     if ray is not None and workers is not None:
@@ -104,7 +106,7 @@ def run(
     directory = None if data_dir is None else str(data_dir.expanduser().absolute())
     data = keep_given(dir=directory, download=download or None)
     machine = keep_given(device=device, threads=threads)
-    plan = plan_study(chosen, size, out.absolute(), data=data, machine=machine)
+    plan = plan_study(chosen, size, Index(out.absolute() / RUNS), data=data, machine=machine)
     _warn(plan.faults)
     if dry_run:
         for job in plan.jobs:

@@ -25,9 +25,9 @@ from .run import rehearse
 from .spec import DataSpec, ModelSpec, Spec
 from .studies.study import Study
 
-__all__ = ["Drawn", "Plan", "Rehearsal", "draw_study", "plan_study", "usable_runs"]
+__all__ = ["RUNS", "Drawn", "Plan", "Rehearsal", "draw_study", "plan_study", "usable_runs"]
 
-RUNS = "runs"
+RUNS = "runs"  # the folder of all runs, in that of the studies
 TIMED_BATCHES, TIMED_SECONDS = 4, 5.0  # of each network; whichever comes first
 
 
@@ -52,31 +52,36 @@ class Plan:
 
 
 def plan_study(
-    study: Study, budget: Budget, out: Path, *, data: Mapping[str, Any] = {}, machine: Mapping[str, Any] = {}
+    study: Study,
+    budget: Budget,
+    index: Index,
+    *,
+    data: Mapping[str, Any] = {},
+    machine: Mapping[str, Any] = {},
 ) -> Plan:
     """Return what the study needs at this budget. Nothing is trained, nothing is written.
 
     Points that cannot be trained, such as a sparsity that a method cannot reach, are left out with the reason.
     """
-    index = Index(out / RUNS)
     usable, faults = usable_runs(study.wanted(budget))
+    by_run = {(wanted.identity, wanted.windows): wanted for wanted in usable}  # curves may share runs
     finished, jobs = [], []
-    for wanted in usable:
+    for wanted in by_run.values():
         run = index.find(wanted)
         if run is not None:
             finished.append(run)
         else:
-            jobs.append(Job(wanted, index.place(wanted, out / RUNS), dict(data), dict(machine)))
+            jobs.append(Job(wanted, index.place(wanted), dict(data), dict(machine)))
     return Plan(finished, jobs, [*faults, *index.faults])
 
 
 def usable_runs(every: Iterable[Wanted]) -> tuple[list[Wanted], list[str]]:
-    """Return each run once, and a sentence for each that is no possible run."""
-    found: dict[tuple[str, int], Wanted] = {}
+    """Return each run of a curve once, and a sentence for each that is no possible run."""
+    found: dict[tuple[str, str, int], Wanted] = {}
     faults = []
     for wanted in every:
         try:
-            found.setdefault((wanted.identity, wanted.windows), wanted)
+            found.setdefault((wanted.series, wanted.identity, wanted.windows), wanted)
         except (SettingsError, ValueError) as error:
             faults.append(f"{wanted.title} is left out: {error}")
     return list(found.values()), faults

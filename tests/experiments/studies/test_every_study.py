@@ -8,9 +8,10 @@ from typer.testing import CliRunner
 
 import st3.cli.train
 from st3.cli.app import app
-from st3.experiments.conduct import draw_study, plan_study, usable_runs
+from st3.experiments.conduct import RUNS, draw_study, plan_study, usable_runs
 from st3.experiments.essence import identity
 from st3.experiments.grid.budgets import BUDGETS
+from st3.experiments.grid.index import Index
 from st3.experiments.studies import STUDIES
 
 
@@ -95,4 +96,4 @@ def test_it_runs_on_digits_with_one_seed_and_two_epochs(study, tmp_path):
     answer = CliRunner().invoke(app, [*words, "--workers", "2"])
     assert answer.exit_code == 0, answer.output
     budget = BUDGETS["digits"].narrow(epochs=2, seeds=1)
-    assert not plan_study(study, budget, tmp_path).jobs
+    assert not plan_study(study, budget, Index(tmp_path / RUNS)).jobs

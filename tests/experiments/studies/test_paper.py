@@ -9,6 +9,7 @@ import pytest
 
 from st3.experiments.conduct import draw_study
 from st3.experiments.grid.budgets import BUDGETS
+from st3.experiments.grid.index import FinishedRun
 from st3.experiments.studies import STUDIES
 from st3.experiments.studies.switches import COLUMNS
 from st3.experiments.studies.tables import allocated_macs
@@ -66,6 +67,12 @@ def switch_rows(cubic, fixed):
     ]
 
 
+def write_switches(folder, cubic, fixed):
+    folder.mkdir(parents=True)
+    with (folder / "switches.csv").open("w", newline="") as file:
+        csv.writer(file).writerows([COLUMNS, *switch_rows(cubic, fixed)])
+
+
 @pytest.mark.parametrize(
     ("cubic", "answers"),
     [
@@ -76,13 +83,27 @@ def switch_rows(cubic, fixed):
     ],
 )
 def test_switches_with_the_ramp_are_compared_with_those_without(tmp_path, cubic, answers):
-    folder = tmp_path / "digits/switches"
-    folder.mkdir(parents=True)
-    fixed = {seed: [10, 10, 10, 10] for seed in cubic}
-    with (folder / "switches.csv").open("w", newline="") as file:
-        csv.writer(file).writerows([COLUMNS, *switch_rows(cubic, fixed)])
+    write_switches(tmp_path / "digits/switches", cubic, {seed: [10, 10, 10, 10] for seed in cubic})
     drawn = draw_study(STUDIES["switches"](), DIGITS, tmp_path)
     assert [verdict.answer for verdict in drawn.verdicts] == answers
+
+
+def test_a_quarter_without_any_switch_cannot_be_compared(tmp_path):
+    """A run of two epochs has two empty quarters."""
+    write_switches(tmp_path / "digits/switches", {0: [5, 0, 5, 0]}, {0: [5, 0, 5, 0]})
+    drawn = draw_study(STUDIES["switches"](), DIGITS, tmp_path)
+    assert {verdict.numbers for verdict in drawn.verdicts} == {"no runs with switches in every quarter"}
+
+
+def test_histograms_whose_runs_are_gone_stay_in_their_file(tmp_path):
+    write_switches(tmp_path / "study", {0: [1, 1, 1, 1], 1: [2, 2, 2, 2]}, {})
+    window = {"first_epoch": 1, "last_epoch": 2, "active": {"7": 10}, "zeroed": {}}
+    (tmp_path / "switches.json").write_text(json.dumps({"windows": [window] * 4}))
+    study = STUDIES["switches"]()
+    wanted = next(run for run in study.wanted(DIGITS) if (run.series, run.seed) == ("st3-cubic", 0))
+    study.write_more(tmp_path / "study", [(wanted, FinishedRun(tmp_path, wanted.spec, {}))])
+    shown = [(row["seed"], row["switches"]) for row in rows(tmp_path / "study/switches.csv")]
+    assert shown == [("0", "7")] * 4 + [("1", "2")] * 4
 
 
 def test_the_costs_are_those_of_the_benchmark(tmp_path):

@@ -1,5 +1,6 @@
 """Budgets: how large the runs of a study are, from minutes on embedded data to exactly the paper's."""
 
+import itertools
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -42,6 +43,9 @@ class Budget:
         """Return this budget with other epochs, the first `seeds` seeds, other sparsities, or only some curves.
 
         Other epochs are another budget, with a name of its own; all else is a part of the same, or more of it.
+
+        >>> Budget("own", "", {}, seeds=(5, 6)).narrow(seeds=3).seeds
+        (5, 6, 0)
         """
         settings = {
             network: replace(
@@ -51,12 +55,13 @@ class Budget:
             )
             for network, setting in self.settings.items()
         }
+        others = (seed for seed in itertools.count() if seed not in self.seeds)
         return replace(
             self,
             name=self.name if epochs is None else f"{self.name}-{epochs}-epochs",
             about=self.about if epochs is None else f"{self.about}; here {epochs} epochs",
             settings=settings,
-            seeds=self.seeds if seeds is None else tuple(range(seeds)),
+            seeds=tuple(itertools.islice(itertools.chain(self.seeds, others), seeds or len(self.seeds))),
             methods=self.methods if methods is None else tuple(methods),
         )
 

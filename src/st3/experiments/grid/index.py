@@ -45,6 +45,7 @@ class Index:
     """All runs below a folder, by identity."""
 
     def __init__(self, folder: Path) -> None:
+        self.folder = folder
         self.faults: list[str] = []  # of runs that are left out
         self._places: dict[str, list[tuple[Path, Spec]]] = {}
         for path in sorted(folder.glob(f"*/{SPEC}")):
@@ -58,10 +59,10 @@ class Index:
         """Return the finished run that is wanted, if there is one."""
         return next(self._finished(wanted), None)
 
-    def place(self, wanted: Wanted, runs: Path) -> Path:
-        """Return where to train what is wanted: where it was begun, or a new folder in `runs`."""
+    def place(self, wanted: Wanted) -> Path:
+        """Return where to train what is wanted: where it was begun, or a new folder."""
         begun = [place for place, spec in self._places.get(wanted.identity, ()) if _records(spec, wanted)]
-        return begun[0] if begun else runs / wanted.folder
+        return begun[0] if begun else self.folder / wanted.folder
 
     def _leave_out(self, fault: str) -> None:
         if fault not in self.faults:

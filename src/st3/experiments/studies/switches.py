@@ -5,7 +5,7 @@ import io
 import itertools
 import math
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from statistics import fmean, stdev
@@ -47,20 +47,16 @@ class Switches(Study):
         return [Panel("ResNet-20 at 90 %", (FIXED, CUBIC), has_dense=False)]
 
     def write_more(self, folder: Path, finished: Sequence[tuple[Wanted, FinishedRun]]) -> None:
-        """Write the histograms of the runs that are there; without any, leave the file as it is."""
-        if not finished and (folder / FILE).exists():
-            return
-        text = io.StringIO()
-        writer = csv.writer(text, lineterminator="\n")
-        writer.writerow(COLUMNS)
+        """Write the histograms of the runs that are there; those of other runs stay in the file."""
+        there = {(wanted.series, wanted.seed) for wanted, _ in finished}
+        stored = _read(folder) if (folder / FILE).exists() else []
+        rows = [row for row in stored if (row["method"], row["seed"]) not in there]
         for wanted, run in finished:
-            for number, window in enumerate(run.switches.get("windows", []), start=1):
-                epochs = (window["first_epoch"], window["last_epoch"])
-                for state in STATES:
-                    for switches, weights in window[state].items():
-                        writer.writerow(
-                            [wanted.series, wanted.seed, number, *epochs, state, switches, weights]
-                        )
+            rows += _rows(wanted, run)
+        text = io.StringIO()
+        writer = csv.DictWriter(text, COLUMNS, lineterminator="\n")
+        writer.writeheader()
+        writer.writerows(sorted(rows, key=lambda row: [row[name] for name in COLUMNS]))
         write_text(folder / FILE, text.getvalue())
 
     def draw(self, points: Sequence[Point], budget: Budget, folder: Path) -> "Figure":
@@ -84,21 +80,34 @@ class Switches(Study):
     def verdicts(self, points: Iterable[Point], budget: Budget, folder: Path) -> list[Verdict]:
         means = _switches_per_weight(_read(folder))
         fixed, cubic = means[FIXED.name], means[CUBIC.name]
-        seeds = sorted(fixed.keys() & cubic.keys())
+        seeds = sorted(seed for seed in fixed.keys() & cubic.keys() if all(fixed[seed]))
         sentence = "Raising the sparsity gradually reduces switching"
         first, second = f"{sentence}.", f"{sentence} most in the second quarter of training."
         if not seeds:
-            return [Verdict(text, CANNOT_TELL, "no runs") for text in (first, second)]
-        ratios = [[cubic[seed][w] / fixed[seed][w] for seed in seeds] for w in range(WINDOWS)]
+            return [
+                Verdict(text, CANNOT_TELL, "no runs with switches in every quarter")
+                for text in (first, second)
+            ]
+        ratios = [[c / f for c, f in zip(cubic[seed], fixed[seed], strict=True)] for seed in seeds]
         total = [sum(cubic[seed]) / sum(fixed[seed]) for seed in seeds]
-        shown = ", ".join(f"{fmean(r):.2f}" for r in ratios)
+        shown = ", ".join(f"{fmean(quarter):.2f}" for quarter in zip(*ratios, strict=True))
         numbers = f"switches with the ramp over those without: {fmean(total):.2f} in all; by quarter {shown}"
         numbers += f" ({len(seeds)} seed{'s' * (len(seeds) > 1)})"
-        least = min(1.0, *(fmean(r) for w, r in enumerate(ratios) if w != 1))
+        gaps = [quarters[1] - min(1.0, quarters[0], *quarters[2:]) for quarters in ratios]
         return [
             Verdict(first, _is_below(total, 1.0), numbers),
-            Verdict(second, _is_below(ratios[1], least), numbers),
+            Verdict(second, _is_below(gaps, 0.0), numbers),
         ]
+
+
+def _rows(wanted: Wanted, run: FinishedRun) -> Iterator[dict[str, Any]]:
+    """Yield the histograms of a run as rows of the file."""
+    for number, window in enumerate(run.switches.get("windows", []), start=1):
+        known = {"method": wanted.series, "seed": wanted.seed, "window": number}
+        known |= {"first_epoch": window["first_epoch"], "last_epoch": window["last_epoch"]}
+        for state in STATES:
+            for switches, weights in window[state].items():
+                yield known | {"state": state, "switches": int(switches), "weights": weights}
 
 
 def _is_below(values: Sequence[float], limit: float) -> Answer:
