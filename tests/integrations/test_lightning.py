@@ -21,7 +21,7 @@ from lightning.pytorch.callbacks import (
     WeightAveraging,
 )
 from lightning.pytorch.loggers import CSVLogger
-from lightning.pytorch.strategies import ModelParallelStrategy
+from lightning.pytorch.strategies import ModelParallelStrategy, SingleDeviceStrategy
 from lightning.pytorch.tuner import Tuner
 from tests.processes import on_ranks
 from torch import Tensor, nn
@@ -624,6 +624,26 @@ def test_a_second_fit_resumes_an_earlier_checkpoint_bit_for_bit(tmp_path):
     assert sparse.sparsifier.step == EPOCHS * BATCHES
     for name, tensor in whole.items():
         assert torch.equal(model.state_dict()[name], tensor), name
+
+
+class RestoresLate(SingleDeviceStrategy):
+    """Restores a checkpoint after the model is set up, as strategies for sharded models do."""
+
+    restore_checkpoint_after_setup = True
+
+
+def test_a_checkpoint_of_an_earlier_fit_can_be_tested(tmp_path):
+    checkpoint = ModelCheckpoint(tmp_path, save_top_k=-1, filename="{step}")
+    sparse, model = SparseTraining(sparsity=SPARSITY), Net()
+    trainer = make_trainer(sparse, checkpoint, strategy=RestoresLate("cpu"))
+    trainer.fit(model, loader(), loader(1))
+    trainer.fit_loop.max_epochs += 2
+    trainer.fit(model, loader(), loader(1))
+    trainer.test(model, loader(1), ckpt_path=tmp_path / "step=8.ckpt", verbose=False)
+    with pytest.raises(
+        st3.errors.CheckpointError, match="this Trainer has trained before, and its RestoresLate"
+    ):
+        trainer.fit(model, loader(), loader(1), ckpt_path=tmp_path / "step=8.ckpt")
 
 
 # -------------------------------------------------------------------- several processes

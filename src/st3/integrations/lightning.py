@@ -71,6 +71,8 @@ class SparseTraining(Callback):
 
     def on_load_checkpoint(self, trainer: Any, pl_module: Any, checkpoint: dict[str, Any]) -> None:
         """Go on counting where the checkpoint's run began."""
+        if trainer.state.fn != "fit":
+            return  # it is loaded to be tested
         first_step = checkpoint.get(FIRST_STEP, self._first_step)
         if first_step != self._first_step and trainer.strategy.restore_checkpoint_after_setup:
             raise CheckpointError(

@@ -46,12 +46,10 @@ class BestAtTarget:
         if checkpoint.save_top_k == -1:  # keeps all, not only the best
             metrics = checkpoint._monitor_candidates(trainer)
             checkpoint._save_checkpoint(trainer, checkpoint.format_checkpoint_name(metrics))
-        if (
-            checkpoint.save_last
-        ):  # follows only where a checkpoint was saved at this step; a link needs one to point to
+        if checkpoint.save_last:  # follows only where a checkpoint was saved at this step
             checkpoint._last_global_step_saved = trainer.global_step
             if checkpoint.save_top_k != -1:
-                checkpoint._last_checkpoint_saved = ""
+                checkpoint._last_checkpoint_saved = ""  # there is none that a link could point to
         return False
 
     def _check_stopping(
