@@ -33,7 +33,7 @@ def test_a_study_trains_what_is_missing_and_writes_csv_pictures_and_page(trained
     assert sorted(path.name for path in folder.iterdir()) == ["README.md", "points.csv", "ste.png", "ste.svg"]
     rows = points(folder / "points.csv")
     assert sorted(row["method"] for row in rows) == ["dense", "hard", "soft-ste", "st3"]
-    assert all(row["source"] == "ours" and row["commit"] is not None for row in rows)
+    assert all(row["source"] == "ours" and row["run"] for row in rows)
     assert "cannot be told at this budget" in answer.stdout
 
 
@@ -63,6 +63,11 @@ def test_a_dry_run_prints_commands_and_writes_nothing(st3, tmp_path):
     assert len(lines) == 4
     assert all(line.startswith("st3 train --data digits") and line.endswith(" --resume") for line in lines)
     assert not (tmp_path / "new").exists()
+    where = ("--data-dir", tmp_path, "--download", "--device", "cpu", "--threads", 2)
+    answer = st3("study", "run", "ste", *SMALL, "--dry-run", "--out", tmp_path / "new", *where)
+    for line in answer.stdout.splitlines():
+        assert f" --data-dir {tmp_path} --download " in line
+        assert " --device cpu --threads 2 " in line
 
 
 def test_the_list_names_every_study_with_its_runs(trained, st3):

@@ -110,7 +110,7 @@ def run(
     _warn(plan.faults)
     if dry_run:
         for job in plan.jobs:
-            print(job.wanted.command(job.folder, data_dir=directory, machine=machine))
+            print(job.wanted.command(job.folder, data=data, machine=machine))
         return
     failed = _train(plan, out, workers or 1, threads, ray) if plan.jobs else 0
     _draw(chosen, size, out)

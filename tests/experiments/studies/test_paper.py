@@ -57,6 +57,13 @@ def test_the_tables_hold_every_published_row_and_what_our_counter_gives(tmp_path
     assert "| ST-3 | 80 % | 69.10 | 181 |  |" in page  # it depends on the trained weights
 
 
+def test_what_the_paper_does_not_print_stays_empty(tmp_path):
+    """It states the dense accuracy on ImageNet, and no multiply-adds."""
+    draw_study(STUDIES["table-resnet50"](), DIGITS, tmp_path)
+    page = (tmp_path / "digits/table-resnet50/README.md").read_text()
+    assert "| dense | 0 % | 77.10 |  | 4089." in page
+
+
 def switch_rows(cubic, fixed):
     """Return rows in which every weight switches so often: {seed: times in each window}."""
     return [

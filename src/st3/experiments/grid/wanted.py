@@ -71,10 +71,14 @@ class Wanted:
         protocol = PROTOCOLS[self.spec.protocol.name](**self.spec.protocol.arguments)
         return sum(part.spec.recipe.total_epochs for part in protocol.parts(self.spec))
 
-    def command(self, folder: Path, *, data_dir: str | None = None, machine: Mapping[str, Any] = {}) -> str:
-        """Return the command that trains this run into `folder`, or continues it there."""
+    def command(self, folder: Path, *, data: Mapping[str, Any] = {}, machine: Mapping[str, Any] = {}) -> str:
+        """Return the command that trains this run into `folder`, or continues it there.
+
+        `data` and `machine` are settings of these sections: where the files are, what the run is computed on.
+        """
         words = ["st3", "train", "--data", self.data, "--model", self.model]
-        words += [] if data_dir is None else ["--data-dir", data_dir]
+        words += ["--data-dir", data["dir"]] if "dir" in data else []
+        words += ["--download"] if data.get("download") else []
         words += [] if self.recipe is None else ["--recipe", self.recipe]
         words += [] if self.epochs is None else ["--epochs", str(self.epochs)]
         words += ["--protocol", str(self.protocol["name"])]
