@@ -1,4 +1,4 @@
-"""Run a test's body on several processes that talk over gloo, as `torchrun` would start them.
+"""Run a test's body on several processes that talk over gloo, as `torchrun` would start them; or a program in one.
 
     @on_ranks(2, 4)
     def test_thresholds_agree() -> None:
@@ -23,6 +23,7 @@ import tempfile
 import threading
 import time
 import traceback
+import types
 import warnings
 from collections.abc import Callable
 from multiprocessing.connection import Connection, wait
@@ -31,7 +32,7 @@ from typing import Any
 
 import pytest
 
-__all__ = ["on_ranks"]
+__all__ = ["on_ranks", "run_program"]
 
 TIMEOUT = 60.0  # seconds for one test on all ranks; the machine may be busy
 GRACE = 3.0  # seconds that the other ranks get to fail as well, once one has
@@ -46,6 +47,36 @@ PRELOAD = [
 ROOT = str(Path(__file__).resolve().parents[1])
 if ROOT not in sys.path:  # the processes find the test modules by name
     sys.path.append(ROOT)
+
+
+def run_program(code: str, name: str, folder: Path, output: Path) -> int:
+    """Run a program in a process of its own, inside `folder`, and return its exit code; what it prints is in `output`.
+
+    The process is forked from one that has imported torch and st3 already, which takes longer than most programs.
+    """
+    process = _context().Process(target=_be_a_program, args=(code, name, folder, output))
+    process.start()
+    process.join()
+    assert process.exitcode is not None
+    return process.exitcode
+
+
+def _context() -> Any:
+    context = mp.get_context("forkserver")
+    context.set_forkserver_preload(PRELOAD)
+    return context
+
+
+def _be_a_program(code: str, name: str, folder: Path, output: Path) -> None:
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+    with output.open("w") as file:
+        os.dup2(file.fileno(), 1)
+        os.dup2(file.fileno(), 2)
+    os.chdir(folder)
+    sys.argv = [name]
+    main = types.ModuleType("__main__")
+    sys.modules["__main__"] = main
+    exec(compile(code, name, "exec"), main.__dict__)
 
 
 def on_ranks(*counts: int) -> Callable[[Callable[..., None]], Callable[..., None]]:
@@ -77,8 +108,7 @@ class Team:
     """Processes that are one another's ranks, waiting for tests."""
 
     def __init__(self, count: int) -> None:
-        context = mp.get_context("forkserver")
-        context.set_forkserver_preload(PRELOAD)
+        context = _context()
         self._folder = tempfile.TemporaryDirectory(prefix="st3-ranks-")
         self._pipes: list[Connection] = []
         self._processes = []

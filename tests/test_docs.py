@@ -1,8 +1,6 @@
 """The docs are true: their Python runs, the `make` targets they name exist, their links lead somewhere."""
 
 import re
-import subprocess
-import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,6 +8,7 @@ from textwrap import dedent
 from urllib.parse import unquote
 
 import pytest
+from tests.processes import run_program
 
 ROOT = Path(__file__).parents[1]
 TOP = ("README.md", "ARCHITECTURE.md", "CONTRIBUTING.md", "CHANGELOG.md", "RELEASING.md", "SECURITY.md")
@@ -50,18 +49,16 @@ def program(markdown: str) -> str:
 
 
 def run(page: Path, folder: Path) -> None:
-    """Run the Python of `page` in an interpreter of its own, as a reader would, inside `folder`."""
+    """Run the Python of `page` in a process of its own, as a reader would, inside `folder`."""
     code = program(page.read_text(encoding="utf-8"))
     if not code:
         return
-    start = f"import sys; exec(compile(sys.stdin.read(), {str(page)!r}, 'exec'))"
-    command = [sys.executable, "-c", start]
-    done = subprocess.run(command, input=code, cwd=folder, capture_output=True, text=True, encoding="utf-8")
-    if done.returncode:
-        places = re.findall(rf'File "{re.escape(str(page))}", line (\d+)', done.stderr)
+    output = folder / "printed.txt"
+    if run_program(code, str(page), folder, output):
+        printed = output.read_text(encoding="utf-8")
+        places = re.findall(rf'File "{re.escape(str(page))}", line (\d+)', printed)
         where = f"{page.name}:{places[-1]}" if places else page.name
-        error = done.stderr.strip().splitlines()[-1]
-        pytest.fail(f"{where}: {error}\n\n{done.stdout}\n{done.stderr}", pytrace=False)
+        pytest.fail(f"{where}: {printed.strip().splitlines()[-1]}\n\n{printed}", pytrace=False)
 
 
 def make_targets(block: str) -> Iterator[str]:
