@@ -102,6 +102,19 @@ def test_a_quarter_without_any_switch_cannot_be_compared(tmp_path):
     assert {verdict.numbers for verdict in drawn.verdicts} == {"no runs with switches in every quarter"}
 
 
+def test_the_one_switch_that_the_ramp_makes_is_not_counted(tmp_path):
+    folder = tmp_path / "digits/switches"
+    write_switches(folder, {0: [3, 3, 3, 3], 1: [3, 3, 3, 3]}, {0: [6, 6, 6, 6], 1: [6, 6, 6, 6]})
+    with (folder / "switches.csv").open("a", newline="") as file:
+        for method, times in (("st3-cubic", 1), ("st3-constant", 0)):
+            others = [
+                (method, seed, window, 1, 2, "zeroed", times, 90) for seed in (0, 1) for window in range(1, 5)
+            ]
+            csv.writer(file).writerows(others)
+    drawn = draw_study(STUDIES["switches"](), DIGITS, tmp_path)
+    assert "0.50 in all; by quarter 0.50, 0.50, 0.50, 0.50" in drawn.verdicts[0].numbers
+
+
 def test_histograms_whose_runs_are_gone_stay_in_their_file(tmp_path):
     write_switches(tmp_path / "study", {0: [1, 1, 1, 1], 1: [2, 2, 2, 2]}, {})
     window = {"first_epoch": 1, "last_epoch": 2, "active": {"7": 10}, "zeroed": {}}

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 __all__ = ["Switches"]
 
 WINDOWS = 4
+FEWEST = 2  # weights with fewer switches in a window are left out, as in the paper: the ramp itself switches each once
 CUBIC = replace(ST3, name="st3-cubic", label="rising sparsity (cubic)", sparsities=(0.9,), windows=WINDOWS)
 FIXED = replace(CUBIC, name="st3-constant", label="fixed sparsity", more={"ramp": "constant"})
 FILE = "switches.csv"
@@ -134,7 +135,7 @@ def _draw_window(axes: Any, rows: Sequence[dict[str, Any]]) -> None:
     for state, colour in zip(STATES, COLOURS, strict=False):
         counts = [0.0] * (len(edges) - 1)
         for row in rows:
-            if row["state"] == state and row["switches"] >= 2:
+            if row["state"] == state and row["switches"] >= FEWEST:
                 place = min(int(math.log2(row["switches"])) - 1, len(counts) - 1)
                 counts[place] += row["weights"] / runs
         widths = [high - low for low, high in itertools.pairwise(edges)]
@@ -146,12 +147,12 @@ def _draw_window(axes: Any, rows: Sequence[dict[str, Any]]) -> None:
 
 
 def _switches_per_weight(rows: Sequence[dict[str, Any]]) -> dict[str, dict[int, list[float]]]:
-    """Return the mean number of switches per weight by curve, seed and window."""
+    """Return the mean number of switches per weight by curve, seed and window; those with one switch count as none."""
     switches: dict[tuple[str, int, int], float] = defaultdict(float)
     weights: dict[tuple[str, int, int], float] = defaultdict(float)
     for row in rows:
         key = (row["method"], row["seed"], row["window"])
-        switches[key] += row["switches"] * row["weights"]
+        switches[key] += row["switches"] * row["weights"] if row["switches"] >= FEWEST else 0
         weights[key] += row["weights"]
     found: dict[str, dict[int, list[float]]] = defaultdict(dict)
     for method, seed, _ in switches:
