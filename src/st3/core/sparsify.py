@@ -26,7 +26,7 @@ from .errors import CoverageWarning, Faults, LayerCollapseWarning, name_some
 from .families.fixed_mask import FixedMask
 from .layers.coverage import describe_gaps, describe_weight_norm
 from .layers.find import find_layers
-from .layers.layer import Layers
+from .layers.layer import Layer, Layers
 from .layers.patterns import Patterns
 from .layers.shards import reshard
 from .method import Method
@@ -234,6 +234,7 @@ def _attach(
     conductor = Conductor(model, list(layers), store, method, plan)
     conductor.begin(anew=from_sparse)
     conductor.refusal = refusal
+    conductor.find_orphans = None if from_sparse else _find_orphans
     sparsifier = Sparsifier(
         model, layers, conductor, CollapseWatch(plan.allocation, has_target=plan.has_target)
     )
@@ -266,8 +267,8 @@ def _check_model(model: nn.Module) -> None:
         raise TypeError(f"the first argument must be the model, an nn.Module, got {type(model).__name__}")
 
 
-def _find_orphans(layers: Layers) -> ValueError | None:
-    """Return the error to raise at the first step if raw weights are not loaded by then; None if there are few zeros.
+def _find_orphans(layers: Sequence[Layer]) -> ValueError | None:
+    """Return the error to raise at the next step if raw weights are not loaded by then; None if there are few zeros.
 
     Layers that are all zero were initialised so and do not count.
     """
@@ -277,7 +278,8 @@ def _find_orphans(layers: Layers) -> ValueError | None:
     if zeros <= MOST_ZEROS * numel:
         return None
     return ValueError(
-        f"{zeros / numel:.0%} of the weights were exactly zero when sparsify was called, and the optimizer holds no "
-        f"raw weights: a sparse checkpoint seems to have come without its optimizer; load optimizer.state_dict() too, "
-        f"use st3.keep_mask to fine-tune with the zeros fixed, or pass from_sparse=True to go on from these weights"
+        f"{zeros / numel:.0%} of the weights are exactly zero already, and the optimizer holds no raw weights: a "
+        f"sparse checkpoint seems to have come without its optimizer, or to have been saved after finalize(); load "
+        f"optimizer.state_dict() too, use st3.keep_mask to fine-tune with the zeros fixed, or pass from_sparse=True "
+        f"to go on from these weights"
     )

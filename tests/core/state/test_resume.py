@@ -582,9 +582,9 @@ def test_a_checkpoint_of_another_model_loaded_before_sparsifying_is_refused(make
 
 
 NO_RAW_WEIGHTS = (
-    "80% of the weights were exactly zero when sparsify was called, and the optimizer holds no raw weights: a sparse "
-    "checkpoint seems to have come without its optimizer; load optimizer.state_dict() too, use st3.keep_mask to "
-    "fine-tune with the zeros fixed, or pass from_sparse=True to go on from these weights"
+    "80% of the weights are exactly zero already, and the optimizer holds no raw weights: a sparse checkpoint seems to "
+    "have come without its optimizer, or to have been saved after finalize(); load optimizer.state_dict() too, use "
+    "st3.keep_mask to fine-tune with the zeros fixed, or pass from_sparse=True to go on from these weights"
 )
 
 
@@ -611,6 +611,34 @@ def test_a_sparse_model_without_its_optimizer_is_refused_by_every_step_and_by_fi
     assert_same({name: p.detach() for name, p in model.named_parameters()}, before)
     assert sparsifier.step == 0
     assert not optimizer.state
+
+
+def test_a_sparse_model_loaded_after_sparsifying_without_its_optimizer_is_refused_likewise() -> None:
+    sparse, _, checkpoint = sparse_model_alone()
+    model = TinyNet(seed=99)
+    optimizer = sgd(model.parameters())
+    sparsifier = sparsify(model, optimizer)
+    model.load_state_dict(sparse.state_dict())
+    for _ in range(2):
+        with pytest.raises(ValueError) as error:
+            train(model, optimizer, 1)
+        assert str(error.value) == NO_RAW_WEIGHTS
+    optimizer.load_state_dict(checkpoint["optimizer"])
+    train(model, optimizer, range(STEPS, STEPS + 1))
+    assert sparsifier.step == STEPS + 1
+
+
+@pytest.mark.parametrize("how", ["from_sparse", "adopt"])
+def test_a_sparse_model_loaded_after_sparsifying_may_go_on_when_asked_to(how: str) -> None:
+    sparse, _, _ = sparse_model_alone()
+    model = TinyNet(seed=99)
+    optimizer = sgd(model.parameters())
+    sparsifier = sparsify(model, optimizer, from_sparse=how == "from_sparse")
+    model.load_state_dict(sparse.state_dict())
+    if how == "adopt":
+        sparsifier.adopt()
+    train(model, optimizer, STEPS)
+    assert zeros(sparsifier.finalize()) == zeros_asked(model)
 
 
 def test_raw_weights_that_come_after_a_refused_step_are_taken() -> None:

@@ -13,7 +13,7 @@ these things happen is the conductor's business (step/conductor.py). A new famil
 """
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, ClassVar, Generic, TypeVar
 
 import torch
@@ -152,13 +152,21 @@ class Family(ABC, Generic[M]):
         """Whether the parameter is its own raw weight so far, so that replacing it loses nothing."""
         return False
 
-    def refuse_replaced(self, layers: Sequence[Layer]) -> None:
-        """Raise if somebody has written a parameter and what is kept for it would undo that."""
+    def refuse_replaced(
+        self,
+        layers: Sequence[Layer],
+        find_orphans: Callable[[Sequence[Layer]], Exception | None] | None = None,
+    ) -> None:
+        """Raise if somebody has written a parameter and what is kept for it would undo that.
+
+        A layer that is dense so far loses nothing and is adopted, unless `find_orphans` has something against it.
+        """
+        dense = []
         for layer in layers:
             if not self.store.was_replaced(layer, self.key):
                 continue
             if self.is_dense(layer):
-                self.adopt([layer])  # the parameter is its own raw weight: nothing is lost
+                dense.append(layer)  # the parameter is its own raw weight
             elif not self.holds(layer):
                 raise WeightsReplacedError(
                     f"layer {layer.name!r} was changed from outside since the last step (weights loaded into the model "
@@ -166,6 +174,9 @@ class Family(ABC, Generic[M]):
                     f"optimizer state would undo: load the optimizer's state as well, sparsify after wrapping, or call "
                     f"adopt() to go on from the new weights"
                 )
+        if dense and find_orphans is not None and (fault := find_orphans(dense)) is not None:
+            raise fault
+        self.adopt(dense)
 
     def undo_begin(self) -> None:
         """Put back weights that `begin` has zeroed: a state was loaded that says which of them are active."""

@@ -50,6 +50,8 @@ class Conductor:
         self.on_look: Callable[[int], None] | None = None
         self.on_no_gradient: Callable[[], None] | None = None
         self.refusal: Exception | None = None  # raised by a step: the raw weights have not come
+        # Says why a step must not take new weights; None: it may.
+        self.find_orphans: Callable[[Sequence[Layer]], Exception | None] | None = None
         self._model = model
         self._call: Call | None = None  # the step under way
         self._handles: list[RemovableHandle] = []
@@ -159,7 +161,8 @@ class Conductor:
         self.store.moved = set()
         if self.on_no_gradient is not None and all(x.parameter.grad is None for x in call.layers):
             self.on_no_gradient()
-        self.family.refuse_replaced(call.layers)
+        # A call that creates the state makes room for one that is about to be loaded.
+        self.family.refuse_replaced(call.layers, None if call.creates_state else self.find_orphans)
         if self.gradients.is_mapping:
             self.gradients.map_missing(call.layers)
         if (call.counts or call.creates_state) and (replaced := self.family.before_step(call)):
