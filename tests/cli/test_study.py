@@ -135,3 +135,53 @@ def test_a_point_that_a_method_cannot_reach_is_named_and_the_rest_is_drawn(st3, 
     assert "sr_ste 90 % digits_cnn seed 0 is left out: " in answer.stderr
     assert "sr_ste 50 %" not in answer.stderr
     assert len(answer.stdout.splitlines()) == 6  # dense; sr_ste at 50 %; two sparsities of two others
+
+
+def test_a_wrong_key_in_the_table_of_a_method_is_named_with_those_that_exist(st3, tmp_path):
+    text = OWN.replace('methods = ["gmp"', 'methods = [{alocation = "erk"}, "gmp"') + "windows = 2\n"
+    (tmp_path / "mine.toml").write_text(text.replace("seeds = [0]", "seeds = 3"))
+    answer = st3("study", "run", "mine.toml")
+    assert answer.exit_code == 1
+    assert "Traceback" not in answer.output
+    said = answer.stderr.splitlines()
+    assert "  methods.0.method is missing" in said
+    assert "  seeds: input should be a list, got 3" in said
+    assert any(
+        line.startswith("  unknown key 'methods.0.alocation'; did you mean 'allocation'?") for line in said
+    )
+    assert len(said) == 5  # the file, and four faults
+
+
+def test_a_csv_file_spoilt_by_hand_is_told_in_one_sentence(trained, st3, tmp_path):
+    table = tmp_path / "digits-1-epochs" / "ste" / "points.csv"
+    table.parent.mkdir(parents=True)
+    table.write_text((trained[0] / "digits-1-epochs/ste/points.csv").read_text() + "ours,st3\n")
+    answer = st3("study", "draw", "ste", *SMALL, "--out", tmp_path)
+    assert answer.exit_code == 1
+    assert answer.stderr == (
+        f"error: {table}, line 6: sparsity must be a number, got ''; correct the line or delete it\n"
+    )
+
+
+def test_a_run_whose_summary_is_damaged_has_failed_and_says_what_to_do(trained, st3, tmp_path):
+    import shutil
+
+    shutil.copytree(trained[0] / "runs", tmp_path / "runs")
+    summary = next((tmp_path / "runs").glob("*-st3-*")) / "summary.json"
+    summary.write_text('{"a":')
+    answer = st3("study", "run", "ste", *SMALL, "--out", tmp_path)
+    assert answer.exit_code == 1
+    assert "1 run to train (3 are there already)" in answer.stderr
+    assert f"failed: {summary} is damaged" in answer.stderr
+    assert "delete it" in answer.stderr
+    info = st3("info", summary.parent)
+    assert info.exit_code == 1
+    assert "delete it, and st3 train --run FOLDER --resume" in info.stderr
+
+
+def test_drawing_before_training_says_what_trains(st3, tmp_path):
+    answer = st3("study", "draw", "ste", *SMALL, "--out", tmp_path)
+    assert answer.exit_code == 0
+    assert answer.stderr == (
+        "no run of it is there yet: st3 study run ste with the same options trains them\n"
+    )

@@ -89,6 +89,7 @@ def _message(error: Exception) -> str | None:
 def _named_errors() -> tuple[type[Exception], ...]:
     from ..core.errors import CheckpointError, TargetMissedError, WeightsReplacedError
     from ..data.errors import DataError
+    from ..experiments.evidence.points import PointsError
     from ..experiments.folder import RunFolderError
     from ..experiments.grid.schedule import WorkersError
     from ..experiments.results import ResultsError
@@ -102,6 +103,7 @@ def _named_errors() -> tuple[type[Exception], ...]:
         DataError,
         DivergedError,
         ExportError,
+        PointsError,
         ProcessLostError,
         ResultsError,
         RunFolderError,

@@ -210,10 +210,10 @@ def _workers(jobs: "list[Job]", count: int, threads: int, out: Path, ray: str | 
 def _say_cost(plan: "Plan", jobs: list[Any], seconds: float) -> None:
     epochs = sum(job.epochs_left for job in jobs)
     there = f" ({len(plan.finished)} are there already)" if plan.finished else ""
-    duration = f"{seconds / 3600:.1f} hours" if seconds > 5400 else f"{max(1, round(seconds / 60))} minutes"
-    print(
-        f"{len(jobs)} runs to train{there}, {epochs:,} epochs: about {duration}", file=sys.stderr, flush=True
-    )
+    minutes = max(1, round(seconds / 60))
+    duration = f"{seconds / 3600:.1f} hours" if seconds > 5400 else f"{minutes} minute{'s' * (minutes > 1)}"
+    runs = f"{len(jobs)} run{'s' * (len(jobs) > 1)}"
+    print(f"{runs} to train{there}, {epochs:,} epochs: about {duration}", file=sys.stderr, flush=True)
 
 
 def _draw(study: "Study", budget: "Budget", out: Path) -> None:
@@ -221,6 +221,8 @@ def _draw(study: "Study", budget: "Budget", out: Path) -> None:
 
     drawn = draw_study(study, budget, out.absolute())
     _warn(drawn.faults)
+    if not drawn.runs and study.wanted(budget):
+        _warn([f"no run of it is there yet: st3 study run {study.name} with the same options trains them"])
     print(f"{study.title} ({study.shown_in}), budget {budget.name}: {drawn.runs} runs")
     for verdict in drawn.verdicts:
         print(f"  {verdict.sentence}\n    {verdict.answer}: {verdict.numbers}")

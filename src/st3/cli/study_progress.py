@@ -45,7 +45,7 @@ class PlainStudy:
     def update(self) -> None:
         """Show what has changed."""
         for number, job in enumerate(self.jobs):
-            now = f"{job.state} {job.message}".strip()
+            now = f"{job.state} {job.message.removeprefix(job.state).strip()}".strip()
             if self._shown.get(number, "queued") != now:
                 self._shown[number] = now
                 print(f"{job.wanted.title}: {now}; {self.counts()}", file=sys.stderr, flush=True)
@@ -58,10 +58,12 @@ class PlainStudy:
         return ", ".join(words if left is None else [*words, f"{clock(left)} left"])
 
     def _seconds_left(self) -> float | None:
-        """Return the time left, or None before the first epoch and at the end."""
+        """Return the time left, or None before the first epoch, at the end and after a stop."""
         done = left = 0
         for job, epochs in zip(self.jobs, self._epochs, strict=True):
-            if job.state in ("failed", "stopped"):
+            if job.state == "stopped":
+                return None
+            if job.state == "failed":
                 continue
             now = 0 if job.state == "done" else epochs if job.state == "queued" else job.epochs_left
             done, left = done + epochs - now, left + now

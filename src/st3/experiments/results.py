@@ -217,7 +217,10 @@ def _read_object(path: Path, kind: type[BaseModel] | None = None) -> Record | No
     try:
         content = parse(path.read_bytes())
     except ValueError as error:
-        raise ResultsError(f"damaged JSON: {path}, {error}") from None
+        remedy = (
+            ": delete it, and st3 train --run FOLDER --resume writes it again" if path.name == SUMMARY else ""
+        )
+        raise ResultsError(f"damaged JSON: {path}, {error}{remedy}") from None
     if kind is not None and (fault := find_fault(kind, content)):
         raise ResultsError(f"damaged run: {path}: {fault}")
     return content

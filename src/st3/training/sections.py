@@ -125,7 +125,7 @@ def _sentence(kind: type[Section], fault: Any) -> str:
         return f"{where} is missing"
     if fault["type"] == "value_error":
         return f"{where}: {fault['ctx']['error']}" if where else str(fault["ctx"]["error"])
-    message = fault["msg"][0].lower() + fault["msg"][1:]
+    message = fault["msg"][0].lower() + fault["msg"][1:].replace("valid tuple", "list")
     return f"{where or 'as a whole'}: {message}, got {fault['input']!r}"
 
 
@@ -151,6 +151,8 @@ def _names(kind: type[Section], path: list[str]) -> list[str]:
     """Return the field names of the section at `path`, below `kind`."""
     sections = [kind]
     for part in path:
+        if part.isdigit():  # the place in a list
+            continue
         inner = [
             s for section in sections if part in section.model_fields
             for s in _sections(section.model_fields[part].annotation)

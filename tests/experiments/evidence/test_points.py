@@ -85,7 +85,7 @@ def test_a_csv_file_edited_by_hand_is_refused_with_its_line(tmp_path, column, te
     path.write_text(f"{head}\n{','.join(cells.values())}\n")
     with pytest.raises(PointsError) as error:
         read_points(path)
-    assert str(error.value) == f"{path}, line 2: {reason}"
+    assert str(error.value) == f"{path}, line 2: {reason}; correct the line or delete it"
 
 
 def test_the_published_points_are_those_of_the_two_tables_and_the_long_run():

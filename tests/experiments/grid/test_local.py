@@ -236,7 +236,7 @@ def test_a_stopped_study_saves_its_runs_and_the_same_command_goes_on(tmp_path, n
     assert process.returncode == 128 + number
     assert err.splitlines()[-1] == "stopped; every run is saved: the same command goes on"
     assert "Traceback" not in err + (tmp_path / "workers.log").read_text()
-    assert err.count("stopped stopped in epoch 2, after step ") == 2
+    assert err.count(": stopped in epoch 2, after step ") == 2
     assert not any(is_alive(pid) for pid in slow_pids())
 
     _, err = study(tmp_path).communicate(timeout=120)

@@ -105,11 +105,15 @@ def _point(row: dict[str, str], path: Path, line: int) -> Point:
         try:
             values[field.name] = kinds[0](text)
         except ValueError:
-            raise PointsError(f"{path}, line {line}: {field.name} must be a number, got {text!r}") from None
+            raise _bad_line(path, line, f"{field.name} must be a number, got {text!r}") from None
     for name in ("sparsity", "accuracy"):
         if not 0 <= values[name] <= 1:
-            raise PointsError(f"{path}, line {line}: {name} must be between 0 and 1, got {values[name]:g}")
+            raise _bad_line(path, line, f"{name} must be between 0 and 1, got {values[name]:g}")
     return Point(**values)
+
+
+def _bad_line(path: Path, line: int, fault: str) -> PointsError:
+    return PointsError(f"{path}, line {line}: {fault}; correct the line or delete it")
 
 
 def _order(point: Point) -> tuple[Any, ...]:

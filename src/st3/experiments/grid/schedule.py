@@ -11,9 +11,9 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, ClassVar, Literal, Self
 
-from ...training.paths import EPOCHS, SUMMARY
+from ...training.paths import EPOCHS
 from ...training.stop import StopRequest
-from ..folder import is_in_use
+from ..folder import RunFolderError, is_in_use, read_summary
 from ..spec import Spec, check_spec
 from .wanted import Wanted
 from .worker import DONE, FAILED, IN_USE, STOPPED
@@ -67,8 +67,11 @@ class Job:
 
     @property
     def is_finished(self) -> bool:
-        """Whether the run is finished, whoever has trained it."""
-        return (self.folder / SUMMARY).is_file()
+        """Whether the run is finished, whoever has trained it; a damaged summary is for its training to report."""
+        try:
+            return read_summary(self.folder) is not None
+        except RunFolderError:
+            return False
 
 
 class WorkersError(RuntimeError):

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, NonNegativeInt, PositiveInt
+from pydantic import BeforeValidator, Field, NonNegativeInt, PositiveInt
 
 from ...training.sections import Section, SettingsError, validate
 from ..grid.budgets import Budget, Setting
@@ -30,6 +30,10 @@ class MethodEntry(Section):
     protocol: str | dict[str, Any] | None = None
 
 
+def _as_table(entry: Any) -> Any:
+    return {"method": entry} if isinstance(entry, str) else entry
+
+
 class StudyFile(Section):
     """The keys of the file."""
 
@@ -37,7 +41,7 @@ class StudyFile(Section):
     model: str
     recipe: str | None = None
     epochs: PositiveInt | None = None
-    methods: Annotated[tuple[str | MethodEntry, ...], Field(min_length=1)]
+    methods: Annotated[tuple[Annotated[MethodEntry, BeforeValidator(_as_table)], ...], Field(min_length=1)]
     sparsities: Annotated[tuple[Annotated[float, Field(gt=0, lt=1)], ...], Field(min_length=1)]
     seeds: Annotated[tuple[NonNegativeInt, ...], Field(min_length=1)] = (0, 1, 2)
     x: Literal["sparsity", "macs"] = "sparsity"
@@ -79,9 +83,7 @@ def read_study(path: Path) -> tuple[OwnStudy, Budget]:
     return OwnStudy(name, file), Budget("own", f"as {path.name} says", {NETWORK: setting}, file.seeds)
 
 
-def _series(entry: str | MethodEntry) -> Series:
-    if isinstance(entry, str):
-        return Series(entry, entry, entry)
+def _series(entry: MethodEntry) -> Series:
     more = {key: value for key in ("allocation", "ramp") if (value := getattr(entry, key)) is not None}
     protocol: Mapping[str, Any] = {"name": "single"}
     if entry.protocol is not None:
@@ -90,7 +92,7 @@ def _series(entry: str | MethodEntry) -> Series:
     return Series(
         name,
         entry.label or name,
-        {"name": entry.method, "arguments": entry.arguments},
+        {"name": entry.method, "arguments": entry.arguments} if entry.arguments else entry.method,
         more,
         protocol,
     )
