@@ -102,7 +102,8 @@ def test_a_file_without_weights_is_refused(st3, tmp_path):
     torch.save({"epoch": 3}, tmp_path / "c.pt")
     assert (
         st3("info", "c.pt").stderr
-        == "error: c.pt holds a dict that is not a state_dict: a name for every tensor\n"
+        == "error: c.pt holds a dict with 'epoch' that is not a state_dict, a name for every tensor: "
+        "save model.state_dict(), alone or under the key 'model'\n"
     )
     (tmp_path / "bad.safetensors").write_bytes(b"\0" * 40)
     assert (

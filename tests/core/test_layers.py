@@ -493,17 +493,18 @@ def test_a_layer_sparsity_that_matches_nothing_is_answered_with_near_misses():
         ("xyz", "'xyz'"),
     ],
 )
-def test_a_pattern_without_near_misses_is_named_alone(pattern, words):
+def test_a_pattern_without_near_misses_is_named_with_what_there_is(pattern, words):
     with pytest.raises(LookupError) as error:
         find_layers(Net(), exclude=pattern)
-    assert str(error.value) == f"no weight of the model matches {words}"
+    there = "it has 'conv1.weight', 'conv1.bias', 'blocks.0.0.weight' and 11 more"
+    assert str(error.value) == f"no weight of the model matches {words} ({there})"
 
 
 def test_all_unmatched_patterns_are_told_at_once():
     with pytest.raises(LookupError) as error:
         find_layers(Net(), include=["conv1", "hed.0"], exclude=[nn.LSTM])
-    unmatched = "'hed.0' (near misses: head.0, head.2, head); LSTM"
-    assert str(error.value) == f"no weight of the model matches {unmatched}"
+    unmatched = "'hed.0' (near misses: head.0, head.2, head); LSTM (it has "
+    assert str(error.value).startswith(f"no weight of the model matches {unmatched}")
 
 
 # ---------------------------------------------------------------- wrapped models

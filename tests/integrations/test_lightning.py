@@ -269,6 +269,12 @@ def test_the_last_checkpoint_is_saved_below_the_target_too(tmp_path, save_last):
     assert Look.steps[:3] == [4, 8, 12]
 
 
+def test_resuming_without_the_callback_is_warned_of(tmp_path):
+    fit(ModelCheckpoint(tmp_path, save_last=True), SparseTraining(sparsity=SPARSITY))
+    with pytest.warns(UserWarning, match=r"Please add the following callbacks: .*'SparseTraining'"):
+        fit(ckpt_path=tmp_path / "last.ckpt", max_epochs=EPOCHS + 1)
+
+
 def test_a_rehearsal_saves_nothing_and_warns_of_nothing(tmp_path):
     sparse = SparseTraining(sparsity=SPARSITY)
     fit(best(tmp_path), sparse, EarlyStopping("val_loss"), fast_dev_run=True)

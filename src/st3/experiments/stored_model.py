@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from ..core.errors import name_some
 from ..files.fit import disagreements
 from ..files.loading import ALLOWANCE, PER_BYTE, is_sparse_file, read_sparse
 from ..files.torch_file import read_torch_file
@@ -145,8 +146,12 @@ def _read_state_dict(path: Path) -> dict[str, Tensor]:
             and all(isinstance(v, Tensor) for v in candidate.values())
         ):
             return {str(name): _dense(tensor, str(name), path) for name, tensor in candidate.items()}
+    keys = (
+        f" with {name_some([str(key) for key in content])}" if isinstance(content, dict) and content else ""
+    )
     raise WeightsError(
-        f"{path} holds a {type(content).__name__} that is not a state_dict: a name for every tensor"
+        f"{path} holds a {type(content).__name__}{keys} that is not a state_dict, a name for every tensor: "
+        f"save model.state_dict(), alone or under the key 'model'"
     )
 
 

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 from torch import nn
 
+from ..errors import name_some
 from .kinds import filters_of, inputs_of, why_embedding, why_unusual
 from .layer import Layer, Layers, Skipped
 from .patterns import (
@@ -214,7 +215,8 @@ def _describe_unmatched(patterns: Sequence[Pattern], names: Sequence[str]) -> st
     parts = []
     for pattern in patterns:
         near = nearest_names(pattern, names)
-        parts.append(describe(pattern) + (f" (near misses: {', '.join(near)})" if near else ""))
+        told = f"near misses: {', '.join(near)}" if near else f"it has {name_some(names)}"
+        parts.append(f"{describe(pattern)} ({told})")
     return f"no weight of the model matches {'; '.join(parts)}"
 
 
