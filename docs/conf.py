@@ -4,9 +4,11 @@ The source folder is the repository, not docs/: so a page links to ../ARCHITECTU
 path on the site and on a code host. Nothing is loaded from outside. What happens to a page on its way is in pages.py.
 """
 
+import os
 import sys
 from pathlib import Path
 
+os.environ.pop("MPLBACKEND", None)  # with a backend of the reader's own, notebooks would show no pictures
 sys.path.insert(0, str(Path(__file__).parent))
 
 import pages
