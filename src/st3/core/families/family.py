@@ -174,7 +174,9 @@ class Family(ABC, Generic[M]):
                     f"optimizer state would undo: load the optimizer's state as well, sparsify after wrapping, or call "
                     f"adopt() to go on from the new weights"
                 )
-        if dense and find_orphans is not None and (fault := find_orphans(dense)) is not None:
+        if not dense:
+            return
+        if find_orphans is not None and (fault := find_orphans(dense)) is not None:
             raise fault
         self.adopt(dense)
 
