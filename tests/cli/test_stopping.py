@@ -30,7 +30,9 @@ def stop_run(folder: Path, number: int) -> subprocess.CompletedProcess[str]:
     return subprocess.CompletedProcess(words, process.returncode, out, err)
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM], ids=lambda number: number.name)
+@pytest.mark.parametrize(
+    "number", [signal.SIGINT, pytest.param(signal.SIGTERM, marks=pytest.mark.slow)], ids=["SIGINT", "SIGTERM"]
+)
 def test_a_stopped_run_says_how_to_continue_and_does(tmp_path, number):
     folder = tmp_path / "run"
     left = stop_run(folder, number)
