@@ -127,9 +127,8 @@ class SparseTraining(Callback):
         if self.sparsifier is not None and self.sparsifier.is_attached:
             self._sparsify_averages(trainer)
             checkpoint[FIRST_STEP] = self._first_step
-            checkpoint["callbacks"][
-                self.state_key
-            ] = {}  # Lightning warns if a callback named there is missing
+            # Lightning warns if a callback that is named here is missing when the run is resumed.
+            checkpoint["callbacks"][self.state_key] = {}
 
     def on_train_end(self, trainer: Any, pl_module: Any) -> None:
         """Count the zeros, or warn that the target was not reached; print the report."""
