@@ -9,16 +9,15 @@ from torch import Tensor, nn
 from torch.utils._pytree import TreeSpec, tree_flatten, tree_unflatten
 
 from ..core.layers.find import unwrap
-from .capture import capture
 from .checks import check_input, check_model, example_arguments, shape_text
 from .executor import make_executor
+from .frontend import Translation, capture, translate
 from .locks import Lock
 from .optimise import optimise
 from .program import Program
 from .reporting import report_text
 from .specialisation import Specialisation
 from .torch_state import plain_torch
-from .translation import Translation, translate
 
 __all__ = ["Compiled", "compile"]
 

@@ -6,7 +6,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from .program import Conv, Program
+from .program import Conv, Function, Program
 from .reference import activate, evaluate, tensor
 
 LAYOUT = torch.channels_last
@@ -47,7 +47,7 @@ def pack_convolution(step: Conv, program: Program) -> Callable[..., Tensor]:
     weight = torch.from_numpy(step.weight).contiguous(memory_format=LAYOUT)
     bias = tensor(step.bias)
     where = (list(step.padding), list(step.stride), list(step.dilation), step.groups)
-    clamp = "relu" if step.activation and step.activation.name == "relu" else "none"
+    clamp = "relu" if step.activation and step.activation.function is Function.RELU else "none"
     rest = None if clamp == "relu" else step.activation
 
     def plain(x: Tensor, *residual: Tensor) -> Tensor:

@@ -3,6 +3,8 @@
 from ctypes import POINTER, Structure, c_char_p, c_float, c_int32, c_int64, c_uint32, c_void_p
 from typing import Any
 
+from .program import Function
+
 
 def fields(*lines: tuple[Any, str]) -> list[tuple[str, Any]]:
     """Return ctypes fields from pairs of a type and a line of names."""
@@ -170,7 +172,17 @@ KINDS: dict[type[Structure], int] = {
         )
     )
 }
-FUNCTIONS = ("", "gelu", "gelu_tanh", "silu", "hardswish", "hardsigmoid", "sigmoid", "tanh")
+# In the order of the enumeration in plan.h; other activations are clamps.
+FUNCTIONS = (
+    None,
+    Function.GELU,
+    Function.GELU_TANH,
+    Function.SILU,
+    Function.HARDSWISH,
+    Function.HARDSIGMOID,
+    Function.SIGMOID,
+    Function.TANH,
+)
 
 
 class KernelTable(Structure):

@@ -5,10 +5,10 @@ import numpy as np
 from ..tables import text_table
 from . import native
 from .executor import Executor
+from .frontend import TorchCall
 from .program import Conv, InTorch, Linear, Step
 from .runtime import Choice, Runtime
 from .step_times import call_milliseconds, dense_milliseconds, step_milliseconds
-from .torch_call import TorchCall
 
 __all__ = ["report_text"]
 

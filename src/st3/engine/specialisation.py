@@ -9,11 +9,9 @@ from torch.utils._pytree import tree_unflatten
 from .checks import shape_text
 from .executor import Executor
 from .fast_path import FastPath, make_fast_path
-from .float_bits import to_float_bits
+from .frontend import Read, TorchCall, Translation, to_float_bits
 from .locks import Lock
-from .torch_call import Read, TorchCall
 from .torch_state import plain_torch
-from .translation import Translation
 
 __all__ = ["Specialisation"]
 

@@ -12,7 +12,7 @@ from .lanewise import lanewise_structure
 from .layout import Ints
 from .operation import Binding
 from .packing import Array, pack_dense, pack_sparse, tap_offsets
-from .program import Activation
+from .program import Activation, Function
 from .tiles import Tile
 
 if TYPE_CHECKING:
@@ -168,12 +168,12 @@ def epilogue(convolution: "Convolution", binding: Binding) -> plan.Epilogue:
 
 def clamp(activation: Activation | None) -> tuple[float, float, int]:
     """Return the bounds of an activation that is a clamp, and the number of any other (0: none)."""
-    name = activation.name if activation else ""
-    if name == "relu":
+    function = activation.function if activation else None
+    if function is Function.RELU:
         return 0.0, float("inf"), 0
-    if name == "relu6":
+    if function is Function.RELU6:
         return 0.0, 6.0, 0
-    return -float("inf"), float("inf"), plan.FUNCTIONS.index(name)
+    return -float("inf"), float("inf"), plan.FUNCTIONS.index(function)
 
 
 def default_bounds(convolution: "Convolution", config: Config, tiles: list[Tile]) -> list[int]:
