@@ -15,7 +15,7 @@ from tests.engine.exact_blocks import use_exact_blocks
 from st3.engine import execution, native
 from st3.engine.chain import Chain
 from st3.engine.convolution import Convolution
-from st3.engine.program import Activation, Conv, Linear, MaxPool, Program, Step
+from st3.engine.program import Activation, Conv, Function, Linear, MaxPool, Program, Step
 from st3.engine.reference import evaluate, interpret
 from st3.engine.tilewise import Tilewise
 
@@ -35,9 +35,7 @@ def some_program(random: np.random.Generator) -> Program:
         name = f"s{number}"
         _, channels, high, wide = values[last].shape
         activation = (
-            Activation(str(random.choice(["relu", "relu6", "gelu", "silu"])))
-            if random.random() < 0.7
-            else None
+            Activation(list(Function)[random.integers(len(Function))]) if random.random() < 0.7 else None
         )
         kind = random.choice(["conv", "depthwise", "pool", "residual"])
         size = int(min(random.integers(1, 5), high, wide))

@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from st3.engine import native
-from st3.engine.program import Activation, Conv, Program
+from st3.engine.program import Activation, Conv, Function, Program
 from st3.engine.runtime import Runtime
 
 WIDTH = 1 << 15
@@ -24,7 +24,7 @@ def test_tanh_is_right_to_some_units_in_the_last_place_for_numbers_of_every_size
         target="y",
         weight=np.ones((1, 1, 1, 1), np.float32),
         bias=None,
-        activation=Activation("tanh"),
+        activation=Activation(Function.TANH),
     )
     shape = (1, 1, 1, 2 * WIDTH)
     program = Program(steps=(conv,), shapes={"x": shape, "y": shape}, inputs=("x",), outputs=("y",))

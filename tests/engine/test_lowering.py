@@ -12,8 +12,14 @@ from st3.engine.lowering import lower
 IN_TORCH = {program.Softmax, program.InTorch}
 
 
+def leaves(kind: type[program.Step]) -> list[type[program.Step]]:
+    """Return the kinds of steps that are not the base of others."""
+    below = kind.__subclasses__()
+    return [leaf for each in below for leaf in leaves(each)] if below else [kind]
+
+
 def test_every_kind_of_step_except_two_has_a_rule():
-    kinds = set(program.Step.__subclasses__())
+    kinds = set(leaves(program.Step))
     assert {kind for kind in kinds if lower.dispatch(kind) is lower.dispatch(program.Step)} == IN_TORCH
 
 

@@ -22,6 +22,7 @@ from st3.engine.program import (
     Concat,
     Conv,
     Elementwise,
+    Function,
     GlobalAverage,
     InTorch,
     Linear,
@@ -31,7 +32,7 @@ from st3.engine.program import (
     Softmax,
     Step,
 )
-from st3.engine.reference import ACTIVATIONS, interpret
+from st3.engine.reference import interpret
 from st3.engine.runtime import Runtime
 
 pytestmark = pytest.mark.skipif(not native.is_built(), reason="the kernels are not built")
@@ -51,7 +52,7 @@ def available() -> list[str]:
 
 
 isas = st.sampled_from(available() or ["none"])
-activations = st.one_of(st.none(), st.sampled_from(sorted(ACTIVATIONS)).map(Activation))
+activations = st.one_of(st.none(), st.sampled_from(Function).map(Activation))
 densities = st.sampled_from([0.0, 0.05, 0.3, 1.0])
 
 
@@ -225,7 +226,7 @@ def pools(draw: st.DrawFn) -> tuple[Step, tuple[int, ...]]:
 )
 def test_a_pool_agrees_with_torch_alone_and_behind_a_convolution(made, isa, how, threads):
     pool, shape = made
-    relu = Activation("relu") if "relu" in how else None
+    relu = Activation(Function.RELU) if "relu" in how else None
     if "conv" in how:
         weight = sparse((shape[1], shape[1], 3, 3), 0.5, 3)
         first: Step = Conv(
@@ -284,7 +285,7 @@ def test_branches_of_a_network_agree_with_torch(act, isa, size, batch):
         Concat(name="both", sources=("scaled", "b"), target="both"),
         InTorch(name="roll", sources=("both",), target="roll", function=lambda x: x.roll(1, 2), why="for the test"),
         Add(name="sum", sources=("roll", "both"), target="sum", activation=act),
-        Elementwise(name="soft", sources=("sum",), target="soft", activation=Activation("silu")),
+        Elementwise(name="soft", sources=("sum",), target="soft", activation=Activation(Function.SILU)),
         AdaptiveAverage(name="coarse", sources=("soft",), target="coarse"),
         GlobalAverage(name="mean", sources=("soft",), target="mean"),
         Linear(name="scores", sources=("mean",), target="scores", weight=sparse((9, 10), 0.5, 5), bias=None),
@@ -335,7 +336,7 @@ def test_results_do_not_change_when_the_runtime_runs_again():
 def test_nan_passes_through_a_relu():
     conv = Conv(
         name="conv", sources=("x",), target="conv", weight=np.ones((4, 1, 1, 1), np.float32), bias=None,
-        activation=Activation("relu"),
+        activation=Activation(Function.RELU),
     )  # fmt: skip
     x = torch.tensor([1.0, float("nan"), -1.0, 2.0]).view(1, 1, 2, 2)
     (y,) = Runtime(program([conv], {"x": (1, 1, 2, 2)}, ("conv",)), tune=False).run(x)
@@ -389,7 +390,7 @@ def test_a_field_without_the_pixels_that_windows_skip_is_not_reused(isa, size):
     steps = [
         Conv(name="windows", sources=("x",), target="windows", weight=sparse((8, 3, 5, 5), 1.0, 1), **common),
         Conv(name="pixels", sources=("x",), target="pixels", weight=sparse((8, 3, 1, 1), 1.0, 2), **common),
-        Elementwise(name="relu", sources=("x",), target="relu", activation=Activation("relu")),
+        Elementwise(name="relu", sources=("x",), target="relu", activation=Activation(Function.RELU)),
     ]
     made = program(steps, {"x": (1, 3, size, size)}, ("windows", "pixels", "relu", "mean"))
     mean = GlobalAverage(name="mean", sources=("x",), target="mean")

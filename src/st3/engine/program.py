@@ -1,31 +1,60 @@
-"""A network as a list of steps: the translation's result and the runtime's input.
+"""A network as a list of steps: the front end's result and the planner's input.
 
 Values are named by strings. A program knows the shape of each value (batch included) and its steps in execution order;
-a step reads earlier values and computes one value. After optimisation, batch norms are folded into layers, and
-activations and residual additions are fused into the step before where possible.
+a step reads earlier values and computes one value. A step says itself what the optimiser asks about its channels.
 All arrays are contiguous float32 copies: the model may change or be deleted.
 """
 
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass, field
-from typing import Any, TypeAlias
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from enum import Enum, auto
+from typing import Any, Self, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
 Floats: TypeAlias = npt.NDArray[np.float32]
+Mask: TypeAlias = npt.NDArray[np.bool_]
 Shape: TypeAlias = tuple[int, ...]
+Pair: TypeAlias = tuple[int, int]
+
+
+class Function(Enum):
+    """What an activation computes."""
+
+    RELU = auto()
+    RELU6 = auto()
+    GELU = auto()
+    GELU_TANH = auto()
+    SILU = auto()
+    HARDSWISH = auto()
+    HARDSIGMOID = auto()
+    SIGMOID = auto()
+    TANH = auto()
 
 
 @dataclass(frozen=True)
 class Activation:
-    """An activation by name: relu, relu6, gelu, gelu_tanh, silu, hardswish, hardsigmoid, sigmoid, tanh."""
+    """A function of each number."""
 
-    name: str
+    function: Function
 
     @property
     def is_never_negative(self) -> bool:
-        return self.name in ("relu", "relu6", "sigmoid", "hardsigmoid")
+        return self.function in (Function.RELU, Function.RELU6, Function.SIGMOID, Function.HARDSIGMOID)
+
+
+class Flow(Enum):
+    """How the channels of a step's target depend on those of its sources."""
+
+    UNKNOWN = auto()  # in any way: all channels are needed
+    APART = auto()  # channel i on channel i of every source
+    MIXED = (
+        auto()
+    )  # every channel on all channels of the first source, by its weight, and on channel i of the residual
+    JOINED = auto()  # the channels of the sources follow one another
+    RESHAPED = auto()  # as the shapes say
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,43 +65,115 @@ class Step:
     sources: tuple[str, ...]
     target: str
 
+    @property
+    def flow(self) -> Flow:
+        return Flow.UNKNOWN
+
+    @property
+    def channel_axis(self) -> int | None:
+        """The axis of the channels; None if it is that of the sources."""
+        return None
+
+    @property
+    def reads_padding(self) -> bool:
+        """Whether it reads zeros outside the image: then of all constant channels, only zeros stay constant."""
+        return False
+
+    def keep_channels(self, kept: Mask) -> Self:
+        """Return the step without some channels of its target."""
+        return self
+
 
 @dataclass(frozen=True, kw_only=True)
-class Conv(Step):
-    """activation(conv2d(x) + bias [+ residual]); sources are (x,) or (x, residual)."""
+class Activated(Step):
+    """A step whose result may go through an activation."""
 
-    weight: Floats  # (out, in / groups, kernel height, kernel width)
+    activation: Activation | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Layer(Activated):
+    """activation(sums of products with the weight + bias [+ residual]); sources are (x,) or (x, residual)."""
+
+    weight: Floats  # (out, in, ...)
     bias: Floats | None
-    stride: tuple[int, int] = (1, 1)
-    padding: tuple[int, int] = (0, 0)
-    dilation: tuple[int, int] = (1, 1)
+
+    @property
+    def flow(self) -> Flow:
+        return Flow.MIXED
+
+    def keep_channels(self, kept: Mask) -> Self:
+        bias = None if self.bias is None else np.ascontiguousarray(self.bias[kept])
+        return replace(self, weight=np.ascontiguousarray(self.weight[kept]), bias=bias)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Conv(Layer):
+    """A two-dimensional convolution; its weight is (out, in / groups, kernel height, kernel width)."""
+
+    stride: Pair = (1, 1)
+    padding: Pair = (0, 0)
+    dilation: Pair = (1, 1)
     groups: int = 1
-    activation: Activation | None = None
+
+    @property
+    def is_depthwise(self) -> bool:
+        return 1 < self.groups == len(self.weight) and self.weight.shape[1] == 1
+
+    @property
+    def flow(self) -> Flow:
+        if self.is_depthwise:
+            return Flow.APART
+        return Flow.MIXED if self.groups == 1 else Flow.UNKNOWN
+
+    @property
+    def channel_axis(self) -> int:
+        return 1
+
+    @property
+    def reads_padding(self) -> bool:
+        return self.padding != (0, 0)
+
+    def keep_channels(self, kept: Mask) -> Self:
+        made = super().keep_channels(kept)
+        return replace(made, groups=len(made.weight)) if self.is_depthwise else made
 
 
 @dataclass(frozen=True, kw_only=True)
-class Linear(Step):
-    """activation(x @ weight.T + bias [+ residual]) over the last axis; sources are (x,) or (x, residual)."""
+class Linear(Layer):
+    """A matrix product over the last axis; its weight is (out, in)."""
 
-    weight: Floats  # (out, in)
-    bias: Floats | None
-    activation: Activation | None = None
+    @property
+    def channel_axis(self) -> int:
+        return -1
 
 
 @dataclass(frozen=True, kw_only=True)
-class Affine(Step):
-    """activation(x * scale + shift) per channel (axis 1): a batch norm that could not be folded into a layer."""
+class Affine(Activated):
+    """activation(x * scale + shift) per channel: a batch norm that could not be folded into a layer."""
 
     scale: Floats
     shift: Floats
-    activation: Activation | None = None
+
+    @property
+    def flow(self) -> Flow:
+        return Flow.APART
+
+    @property
+    def channel_axis(self) -> int:
+        return 1
+
+    def keep_channels(self, kept: Mask) -> Self:
+        return replace(self, scale=self.scale[kept], shift=self.shift[kept])
 
 
 @dataclass(frozen=True, kw_only=True)
-class Add(Step):
+class Add(Activated):
     """activation(a + b) of two values of the same shape."""
 
-    activation: Activation | None = None
+    @property
+    def flow(self) -> Flow:
+        return Flow.APART
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -81,47 +182,80 @@ class Elementwise(Step):
 
     activation: Activation
 
+    @property
+    def flow(self) -> Flow:
+        return Flow.APART
+
 
 @dataclass(frozen=True, kw_only=True)
 class Concat(Step):
     """The sources concatenated along the channels (axis 1)."""
 
+    @property
+    def flow(self) -> Flow:
+        return Flow.JOINED
+
+    @property
+    def channel_axis(self) -> int:
+        return 1
+
 
 @dataclass(frozen=True, kw_only=True)
-class MaxPool(Step):
+class Pool(Step):
+    """A maximum or a mean over windows of each channel of (n, c, h, w): a constant channel stays what it is."""
+
+    @property
+    def flow(self) -> Flow:
+        return Flow.APART
+
+    @property
+    def channel_axis(self) -> int:
+        return 1
+
+
+@dataclass(frozen=True, kw_only=True)
+class MaxPool(Pool):
     """Max pooling; padding counts as minus infinity."""
 
-    kernel: tuple[int, int]
-    stride: tuple[int, int]
-    padding: tuple[int, int] = (0, 0)
-    dilation: tuple[int, int] = (1, 1)
+    kernel: Pair
+    stride: Pair
+    padding: Pair = (0, 0)
+    dilation: Pair = (1, 1)
     ceil_mode: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)
-class AveragePool(Step):
+class AveragePool(Pool):
     """Average pooling."""
 
-    kernel: tuple[int, int]
-    stride: tuple[int, int]
-    padding: tuple[int, int] = (0, 0)
+    kernel: Pair
+    stride: Pair
+    padding: Pair = (0, 0)
     ceil_mode: bool = False
     count_padding: bool = True
 
+    @property
+    def reads_padding(self) -> bool:
+        return self.padding != (0, 0) or self.ceil_mode
+
 
 @dataclass(frozen=True, kw_only=True)
-class GlobalAverage(Step):
+class GlobalAverage(Pool):
     """The mean over height and width: (n, c, h, w) to the target's shape, (n, c) or (n, c, 1, 1)."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class AdaptiveAverage(Step):
+class AdaptiveAverage(Pool):
     """Adaptive average pooling to the target's height and width."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Reshape(Step):
     """The source in the target's shape, with elements in the same order: flatten, view, squeeze."""
+
+    @property
+    def flow(self) -> Flow:
+        return Flow.RESHAPED
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -154,3 +288,22 @@ class Program:
     def readers(self, value: str) -> tuple[Step, ...]:
         """Return the steps that read a value."""
         return tuple(step for step in self.steps if value in step.sources)
+
+    def count_reads(self) -> Counter[str]:
+        """Return how often each value is read, by steps and as an output."""
+        return Counter([*(source for step in self for source in step.sources), *self.outputs])
+
+    def with_steps(self, steps: Sequence[Step]) -> "Program":
+        """Return the program with these steps, and the shapes of their values only."""
+        made = {*self.inputs, *(step.target for step in steps)}
+        shapes = {name: shape for name, shape in self.shapes.items() if name in made}
+        return replace(self, steps=tuple(steps), shapes=shapes)
+
+    def without_unread_steps(self) -> "Program":
+        """Return the program without steps whose value is never read."""
+        needed, steps = set(self.outputs), []
+        for step in reversed(self.steps):
+            if step.target in needed:
+                needed.update(step.sources)
+                steps.append(step)
+        return self.with_steps(steps[::-1])

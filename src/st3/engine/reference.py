@@ -20,6 +20,7 @@ from .program import (
     Conv,
     Elementwise,
     Floats,
+    Function,
     GlobalAverage,
     InTorch,
     Linear,
@@ -31,16 +32,16 @@ from .program import (
     Step,
 )
 
-ACTIVATIONS: Mapping[str, Callable[[Tensor], Tensor]] = {
-    "relu": F.relu,
-    "relu6": F.relu6,
-    "gelu": F.gelu,
-    "gelu_tanh": lambda x: F.gelu(x, approximate="tanh"),
-    "silu": F.silu,
-    "hardswish": F.hardswish,
-    "hardsigmoid": F.hardsigmoid,
-    "sigmoid": torch.sigmoid,
-    "tanh": torch.tanh,
+ACTIVATIONS: Mapping[Function, Callable[[Tensor], Tensor]] = {
+    Function.RELU: F.relu,
+    Function.RELU6: F.relu6,
+    Function.GELU: F.gelu,
+    Function.GELU_TANH: lambda x: F.gelu(x, approximate="tanh"),
+    Function.SILU: F.silu,
+    Function.HARDSWISH: F.hardswish,
+    Function.HARDSIGMOID: F.hardsigmoid,
+    Function.SIGMOID: torch.sigmoid,
+    Function.TANH: torch.tanh,
 }
 
 
@@ -56,7 +57,7 @@ def interpret(program: Program, *inputs: Tensor) -> tuple[Tensor, ...]:
 
 def activate(x: Tensor, activation: Activation | None) -> Tensor:
     """Apply an activation, if there is one."""
-    return x if activation is None else ACTIVATIONS[activation.name](x)
+    return x if activation is None else ACTIVATIONS[activation.function](x)
 
 
 def tensor(array: Floats | None) -> Tensor | None:

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from .. import schema
-from ..program import Activation
+from ..program import Activation, Function
 from .assemble import Assembly
 from .lanewise import KERNEL as LANEWISE
 from .lanewise import lanewise_structure
@@ -167,12 +167,13 @@ def epilogue(convolution: "Convolution", assembly: Assembly) -> schema.Epilogue:
 
 def clamp(activation: Activation | None) -> tuple[float, float, int]:
     """Return the bounds of an activation that is a clamp, and the number of any other (0: none)."""
-    name = activation.name if activation else ""
-    if name == "relu":
+    function = activation.function if activation else None
+    if function is Function.RELU:
         return 0.0, float("inf"), 0
-    if name == "relu6":
+    if function is Function.RELU6:
         return 0.0, 6.0, 0
-    return -float("inf"), float("inf"), schema.schema().functions.index(name or "none")
+    name = function.name.lower() if function else "none"
+    return -float("inf"), float("inf"), schema.schema().functions.index(name)
 
 
 def default_bounds(convolution: "Convolution", config: Config, tiles: list[Tile]) -> list[int]:

@@ -1,19 +1,25 @@
-"""A call of an aten operator in the graph, as the translators see it."""
+"""A call of an aten operator in the graph, and the table of translators, which turn such calls into steps.
+
+A translator takes one call and returns its step, or a `Read` if the result is another value unchanged. It raises
+`NotCovered` with the reason if this call has to run in torch. The caller names the steps.
+"""
 
 import operator
 from collections.abc import Callable
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import torch
 from torch import Tensor, fx
 
-from .program import Floats, Shape
+from ..program import Floats, Shape, Step
 from .torch_call import Read, TorchCall, substitute
 
-__all__ = ["NO_STEP", "AtenCall", "NotCovered"]
+__all__ = ["COVERED", "NO_STEP", "AtenCall", "NotCovered", "Translate", "aten", "covers"]
 
 NO_STEP = "the engine has no step for it"
+
+aten = torch.ops.aten
 
 
 class NotCovered(Exception):
@@ -95,3 +101,17 @@ def _check_dtypes(node: fx.Node) -> None:
 
 def _behind_tuple(node: fx.Node) -> list[fx.Node]:
     return node.all_input_nodes if isinstance(node.meta.get("val"), tuple | list) else []
+
+
+Translate: TypeAlias = Callable[[AtenCall], Step | Read]
+COVERED: dict[Any, Translate] = {}
+
+
+def covers(*operators: Any) -> Callable[[Translate], Translate]:
+    """Return a decorator that registers a function as the translator of these operators."""
+
+    def register(translate: Translate) -> Translate:
+        COVERED.update(dict.fromkeys(operators, translate))
+        return translate
+
+    return register

@@ -14,13 +14,12 @@ import torch
 from torch import Tensor, fx
 from torch.utils._pytree import TreeSpec
 
-from .aten_call import NO_STEP, AtenCall, NotCovered
+from ..program import InTorch, Program, Shape, Step
+from . import elementwise, layers  # noqa: F401 -- fill the table of translators
+from .aten_call import COVERED, NO_STEP, AtenCall, NotCovered
 from .capture import CapturedGraph
-from .float_bits import float_bits_shape, from_float_bits
-from .program import InTorch, Program, Shape, Step
-from .torch_call import Read, TorchCall, substitute
-from .translators import COVERED
-from .translators.shapes import COPIES, RESHAPES, VIEWS
+from .shapes import COPIES, RESHAPES, VIEWS
+from .torch_call import Read, TorchCall, float_bits_shape, from_float_bits, substitute
 
 __all__ = ["Translation", "translate"]
 

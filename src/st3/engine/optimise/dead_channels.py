@@ -1,19 +1,68 @@
-"""Find the channels that must be kept: those that are needed, and those tied to them."""
+"""Remove dead channels: channels that are constant, and channels that no step reads.
+
+A filter of zeros makes a constant channel, which the biases of its readers can absorb. A channel for which all readers
+have zero weights need not be computed. Channels that are tied (through additions, pooling, depthwise convolutions) are
+removed together or not at all.
+"""
+
+from dataclasses import replace
 
 import numpy as np
 import numpy.typing as npt
 
-from ..program import Add, Affine, Concat, Conv, Elementwise, Linear, Program, Reshape, Step
-from .axes import POOLS, Axes, flattening, is_depthwise, mixes_channels
-from .constants import Constants, absorbable
+from ..program import Floats, Flow, Layer, Mask, Program, Shape, Step
+from .channels import (
+    Axes,
+    Constants,
+    absorbable,
+    channel_axes,
+    constant_channels,
+    flattening,
+    mixes_channels,
+)
 
-__all__ = ["Mask", "kept_channels"]
+__all__ = ["drop_dead_channels"]
 
-Mask = npt.NDArray[np.bool_]
 Numbers = npt.NDArray[np.int64]
 
 
-def kept_channels(program: Program, axes: Axes, constants: Constants) -> dict[str, Mask]:
+def drop_dead_channels(program: Program) -> Program:
+    """Return an equivalent program without dead channels; every value keeps at least one channel."""
+    while True:  # a removed filter may have been the last reader of a channel
+        axes = channel_axes(program)
+        constants = constant_channels(program, axes)
+        keep = _kept_channels(program, axes, constants)
+        if all(mask.all() for mask in keep.values()):
+            return program
+        steps = []
+        for step in program:
+            if axes[step.target] is not None:
+                if mixes_channels(step, program, axes):
+                    step = _drop_inputs(step, keep[step.sources[0]], constants[step.sources[0]])
+                step = step.keep_channels(keep[step.target])
+            steps.append(step)
+        shapes = {name: _shape(shape, axes[name], keep[name]) for name, shape in program.shapes.items()}
+        program = replace(program, steps=tuple(steps), shapes=shapes)
+
+
+def _shape(shape: Shape, axis: int | None, keep: Mask) -> Shape:
+    return shape if axis is None else (*shape[:axis], int(keep.sum()), *shape[axis + 1 :])
+
+
+def _drop_inputs(step: Step, inputs: Mask, constants: npt.NDArray[np.float64]) -> Layer:
+    """Return the layer for some of its inputs; the others are constant or unread, and its bias absorbs them."""
+    assert isinstance(step, Layer)
+    weight = np.ascontiguousarray(step.weight[:, inputs])
+    gone = np.where(inputs | np.isnan(constants), 0.0, constants)
+    if not gone.any():
+        return replace(step, weight=weight)
+    sums = step.weight.astype(np.float64).reshape(*step.weight.shape[:2], -1).sum(axis=2)
+    added = sums @ gone
+    bias: Floats = np.asarray(added if step.bias is None else step.bias + added, np.float32)
+    return replace(step, weight=weight, bias=bias)
+
+
+def _kept_channels(program: Program, axes: Axes, constants: Constants) -> dict[str, Mask]:
     """Return a mask of the channels to keep for every value, at least one each."""
     ties = _Ties(program, axes, constants)
     for step in program:
@@ -35,28 +84,22 @@ class _Ties:
 
     def add_step(self, step: Step) -> None:
         source, axis = step.sources[0] if step.sources else "", self.axes[step.target]
-        match step:
-            case Conv() | Linear() if mixes_channels(step, self.program, self.axes):
-                is_read = step.weight.any(axis=(0, *range(2, step.weight.ndim)))
-                self.used.append((source, is_read & ~absorbable(step, self.constants[source])))
+        match step.flow:
+            case Flow.MIXED if isinstance(step, Layer):
+                if mixes_channels(step, self.program, self.axes):
+                    is_read = step.weight.any(axis=(0, *range(2, step.weight.ndim)))
+                    self.used.append((source, is_read & ~absorbable(step, self.constants[source])))
+                else:
+                    self.whole.append(source)
                 self._assign_numbers(step.target)
                 self._tie(step, step.sources[1:])
-            case Conv() if is_depthwise(step) and self.axes[source] == 1:
+            case Flow.APART if axis is not None:
                 self._assign_numbers(step.target)
                 self._tie(step, step.sources)
-            case Linear():
-                self.whole.append(source)
-                self._assign_numbers(step.target)
-                self._tie(step, step.sources[1:])
-            case Concat() if axis is not None:
+            case Flow.JOINED if axis is not None:
                 self.numbers[step.target] = np.concatenate([self.numbers[each] for each in step.sources])
-            case Reshape() if found := self._flattening(step):
+            case Flow.RESHAPED if found := self._flattening(step):
                 self.numbers[step.target] = np.repeat(self.numbers[source], found[0])
-            case Add() | Elementwise() | Affine() if axis is not None:
-                self._assign_numbers(step.target)
-                self._tie(step, step.sources)
-            case _ if isinstance(step, POOLS) and axis is not None:
-                self.numbers[step.target] = self.numbers[source]
             case _:
                 self.whole += [*step.sources, step.target]
                 self._assign_numbers(step.target)
@@ -99,6 +142,6 @@ class _Ties:
             two = self.root[two]
         self.root[max(one, two)] = min(one, two)
 
-    def _flattening(self, step: Reshape) -> tuple[int, int] | None:
+    def _flattening(self, step: Step) -> tuple[int, int] | None:
         source = step.sources[0]
         return flattening(self.program.shapes[source], self.program.shapes[step.target], self.axes[source])

@@ -5,10 +5,9 @@ from typing import Any
 import numpy as np
 from torch import Tensor
 
-from ..aten_call import AtenCall, NotCovered
-from ..padding import Sides, make_symmetric, same_padding
 from ..program import Affine, Conv, Floats, Linear, Step
-from .table import aten, covers
+from .aten_call import AtenCall, NotCovered, aten, covers
+from .padding import Sides, make_symmetric, same_padding
 
 
 @covers(aten.conv2d.default, aten.conv2d.padding)

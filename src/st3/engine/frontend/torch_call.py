@@ -1,10 +1,21 @@
-"""A call that torch evaluates: the operator with its arguments, and placeholders for values of the program."""
+"""What torch evaluates: calls of operators with placeholders for values of the program, and values of other types.
 
+The values of a program are float32. Tensors of other types (token ids, masks) are stored as the bits of float32; only
+calls in torch read them, and convert them back first.
+"""
+
+import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
-__all__ = ["Read", "TorchCall", "substitute"]
+import torch
+from torch import Tensor
+from torch.nn import functional as F
+
+__all__ = ["Read", "TorchCall", "float_bits_shape", "from_float_bits", "substitute", "to_float_bits"]
+
+WIDTH = 4  # bytes of a float32
 
 
 @dataclass(frozen=True)
@@ -99,3 +110,27 @@ def substitute(argument: Any, new: Callable[[Any], Any]) -> Any:
             return slice(*substitute((argument.start, argument.stop, argument.step), new))
         case _:
             return argument
+
+
+def to_float_bits(tensor: Tensor) -> Tensor:
+    """Return the tensor's bytes as a row of float32; a float32 tensor unchanged.
+
+    >>> ids = torch.tensor([[7, -1], [2**40, 3]])
+    >>> from_float_bits(to_float_bits(ids), ids.dtype, (2, 2)).tolist()
+    [[7, -1], [1099511627776, 3]]
+    """
+    if tensor.dtype is torch.float32:
+        return tensor
+    row = tensor.contiguous().reshape(-1).view(torch.uint8)
+    return F.pad(row, (0, -len(row) % WIDTH)).view(torch.float32)
+
+
+def float_bits_shape(dtype: torch.dtype, shape: tuple[int, ...]) -> tuple[int, ...]:
+    """Return the shape of `to_float_bits` of a tensor."""
+    return shape if dtype is torch.float32 else (-(-math.prod(shape) * dtype.itemsize // WIDTH),)
+
+
+def from_float_bits(bits: Tensor, dtype: torch.dtype, shape: tuple[int, ...]) -> Tensor:
+    """Return the tensor that `to_float_bits` was given."""
+    size = math.prod(shape) * dtype.itemsize
+    return bits.view(torch.uint8)[:size].view(dtype).view(shape)

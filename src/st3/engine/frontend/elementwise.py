@@ -1,4 +1,4 @@
-"""Sums, arithmetic with one constant per channel, concatenation, softmax."""
+"""Activations, sums, arithmetic with one constant per channel, softmax."""
 
 from collections.abc import Callable
 from typing import Any
@@ -6,11 +6,58 @@ from typing import Any
 import numpy as np
 import torch
 
-from ..aten_call import AtenCall, NotCovered
-from ..program import Add, Concat, Softmax, Step
-from ..torch_call import Read
+from ..program import Activation, Add, Elementwise, Function, Softmax, Step
+from .aten_call import COVERED, AtenCall, NotCovered, Translate, aten, covers
 from .layers import affine
-from .table import aten, covers
+from .torch_call import Read
+
+ACTIVATIONS = {
+    aten.relu.default: Function.RELU,
+    aten.relu6.default: Function.RELU6,
+    aten.silu.default: Function.SILU,
+    aten.hardswish.default: Function.HARDSWISH,
+    aten.hardsigmoid.default: Function.HARDSIGMOID,
+    aten.sigmoid.default: Function.SIGMOID,
+    aten.tanh.default: Function.TANH,
+}
+
+
+def _elementwise(op: AtenCall, function: Function) -> Step:
+    activation = Activation(function)
+    return Elementwise(name="", sources=(op.value("self"),), target=op.target, activation=activation)
+
+
+def _translator(function: Function) -> Translate:
+    return lambda op: _elementwise(op, function)
+
+
+COVERED.update({operator: _translator(function) for operator, function in ACTIVATIONS.items()})
+
+
+@covers(aten.gelu.default)
+def _gelu(op: AtenCall) -> Step:
+    return _elementwise(op, Function.GELU_TANH if op["approximate"] == "tanh" else Function.GELU)
+
+
+@covers(aten.hardtanh.default)
+def _hardtanh(op: AtenCall) -> Step:
+    return _clamp_to(op, op["min_val"], op["max_val"])
+
+
+@covers(aten.clamp.default)
+def _clamp(op: AtenCall) -> Step:
+    return _clamp_to(op, op["min"], op["max"])
+
+
+@covers(aten.clamp_min.default)
+def _clamp_min(op: AtenCall) -> Step:
+    return _clamp_to(op, op["min"], None)
+
+
+def _clamp_to(op: AtenCall, least: Any, most: Any) -> Step:
+    if least == 0 and most in (6, None):
+        return _elementwise(op, Function.RELU if most is None else Function.RELU6)
+    raise NotCovered(f"it clamps to {least} and {most}")
 
 
 @covers(aten.add.Tensor)
@@ -59,18 +106,6 @@ def _with_constant(op: AtenCall, pair: Callable[[Any], tuple[Any, Any]], commute
     if not (np.isfinite(scale).all() and np.isfinite(shift).all()):
         raise NotCovered("its constant is not finite")
     return affine(op, source.name, scale, shift)
-
-
-@covers(aten.cat.default)
-def _cat(op: AtenCall) -> Step:
-    parts = op["tensors"]
-    if not all(isinstance(part, Read) for part in parts):
-        raise NotCovered("one of its inputs is a constant")
-    if op["dim"] % len(op.shape) != 1 or len(op.shape) not in (2, 4):
-        raise NotCovered("it does not concatenate channels")
-    if any(len(op.shapes[part.name]) != len(op.shape) for part in parts):
-        raise NotCovered("one of its inputs is empty")
-    return Concat(name="", sources=tuple(part.name for part in parts), target=op.target)
 
 
 @covers(aten.softmax.int, aten._softmax.default)

@@ -1,11 +1,9 @@
 """Fuse activations and residual additions into the step before, and consecutive torch steps into one."""
 
-from collections import Counter
 from dataclasses import replace
 
-from .folding import count_reads, replace_steps
-from .program import Add, Affine, Conv, Elementwise, InTorch, Linear, Program, Step
-from .torch_call import TorchCall
+from ..frontend import TorchCall
+from ..program import Activated, Add, Elementwise, InTorch, Layer, Program, Step
 
 __all__ = ["fuse"]
 
@@ -16,62 +14,54 @@ def fuse(program: Program) -> Program:
 
 
 def _fuse_activations(program: Program) -> Program:
-    count = count_reads(program)
+    count = program.count_reads()
     place: dict[str, int] = {}
     steps: list[Step] = []
     for step in program:
         at = place.get(step.sources[0]) if isinstance(step, Elementwise) else None
-        if at is None or count[step.sources[0]] > 1 or not _can_take_activation(steps[at]):
+        before = steps[at] if at is not None and count[step.sources[0]] == 1 else None
+        if at is None or not isinstance(before, Activated) or before.activation is not None:
             place[step.target] = len(steps)
             steps.append(step)
             continue
         assert isinstance(step, Elementwise)
-        steps[at] = replace(steps[at], target=step.target, activation=step.activation)  # type: ignore[call-arg]
+        steps[at] = replace(before, target=step.target, activation=step.activation)
         place[step.target] = at
-    return replace_steps(program, steps)
-
-
-def _can_take_activation(step: Step) -> bool:
-    return isinstance(step, Conv | Linear | Affine | Add) and step.activation is None
+    return program.with_steps(steps)
 
 
 def _fuse_residuals(program: Program) -> Program:
     """Fuse an addition into the layer that computes one operand: the later one, so that the other operand exists."""
-    count = count_reads(program)
+    count = program.count_reads()
     makers = {step.target: at for at, step in enumerate(program)}
     steps: list[Step | None] = list(program)
     for at, add in enumerate(program):
         if not isinstance(add, Add):
             continue
-        ready = [makers[source] for source in add.sources if _can_take_residual(source, makers, steps, count)]
+        made = {makers[name]: name for name in add.sources if name in makers and count[name] == 1}
+        ready = [place for place, name in made.items() if _can_take_residual(steps[place], name)]
         if not ready:
             continue
         layer = steps[max(ready)]
-        assert isinstance(layer, Conv | Linear)
+        assert isinstance(layer, Layer)
         other = add.sources[1] if add.sources[0] == layer.target else add.sources[0]
         steps[max(ready)] = None
         steps[at] = replace(
             layer, sources=(layer.sources[0], other), target=add.target, activation=add.activation
         )
-    return replace_steps(program, [step for step in steps if step is not None])
+    return program.with_steps([step for step in steps if step is not None])
 
 
-def _can_take_residual(
-    value: str, makers: dict[str, int], steps: list[Step | None], count: Counter[str]
-) -> bool:
-    step = steps[makers[value]] if value in makers else None
-    return (
-        isinstance(step, Conv | Linear)
-        and step.target == value
-        and step.activation is None
-        and len(step.sources) == 1
-        and count[value] == 1
-    )
+def _can_take_residual(step: Step | None, value: str) -> bool:
+    match step:
+        case Layer(activation=None, sources=(_,)):
+            return step.target == value
+    return False
 
 
 def _fuse_torch_steps(program: Program) -> Program:
     """Fuse two torch steps if the first has no other reader, which saves the copy in between."""
-    count = count_reads(program)
+    count = program.count_reads()
     calls: dict[str, TorchCall] = {}  # value -> the call that computes it, if it is read once
     steps: dict[str, Step] = {}
     for step in program:
@@ -85,4 +75,4 @@ def _fuse_torch_steps(program: Program) -> Program:
             if count[step.target] == 1:
                 calls[step.target] = call
         steps[step.target] = step
-    return replace_steps(program, list(steps.values()))
+    return program.with_steps(list(steps.values()))

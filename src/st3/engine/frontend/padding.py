@@ -6,7 +6,7 @@ by the shift are zeros, which cost a sparse kernel nothing.
 
 import numpy as np
 
-from .program import Floats
+from ..program import Floats
 
 __all__ = ["Sides", "make_symmetric", "same_padding"]
 
