@@ -21,7 +21,6 @@ from .program import Program
 from .report import report_text
 from .run import make_runner
 from .specialisation import OwnWay, Specialisation, torch_threads
-from .torch_state import plain_torch
 
 __all__ = ["Compiled", "compile"]
 

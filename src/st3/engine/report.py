@@ -1,9 +1,7 @@
 """The report of a compiled model, as text."""
 
-import torch
 
 from ..tables import text_table
-from . import native
 from .frontend import TorchCall
 from .plan.make import Choice
 from .program import InTorch, Program

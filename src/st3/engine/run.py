@@ -202,7 +202,7 @@ def _warn_once(reason: str) -> None:
 def torch_milliseconds(program: Program, names: Sequence[str]) -> dict[str, float]:
     """Return the time of these steps of a program in torch, which does not skip zeros."""
     found: dict[str, float] = {}
-    values = dict(zip(program.inputs, (empty_tensor(program.shapes[name]).zero_() for name in program.inputs), strict=True))
+    values = {name: empty_tensor(program.shapes[name]).zero_() for name in program.inputs}
     last_use = {source: number for number, step in enumerate(program) for source in step.sources}
     with torch.no_grad():
         for number, step in enumerate(program):

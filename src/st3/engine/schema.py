@@ -1,7 +1,8 @@
 """The structures of a plan, as the compiled library states them.
 
-Every structure is stated once, in c/plan.h; the library gives the list as text, and this module makes the ctypes classes
-from it: `schema.Sparse(...)`. A pointer is an unsigned number: a reference in a plan, an address in what C is handed.
+Every structure is stated once, in c/plan.h; the library gives the list as text, and this module makes the ctypes
+classes from it: `schema.Sparse(...)`. A pointer is an unsigned number: a reference in a plan, an address in what C is
+handed.
 """
 
 import ctypes

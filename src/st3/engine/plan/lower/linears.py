@@ -12,8 +12,8 @@ from ..operation import Operation
 from ..pack import pack_slices
 from ..planner import Planner
 from ..structures import clamp
+from .convolutions import buffers_read
 from .dispatch import lower, lower_to_torch
-from .operands import buffers_read
 
 FEW_ROWS = 3  # up to here, lanes are outputs; with more rows, lanes are rows
 

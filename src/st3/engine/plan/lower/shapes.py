@@ -4,8 +4,8 @@ from ...program import Concat, Reshape
 from ..planner import Planner
 from ..routes import Route
 from ..values import PlainArray
-from .combine import combine
 from .dispatch import lower, lower_to_torch
+from .pointwise import combine
 
 
 @lower.register
