@@ -47,7 +47,10 @@ class CompactModel:
         with plain_torch():
             self._model = copy.deepcopy(model).requires_grad_(False)
             for parameter in self._model.parameters():
-                if parameter.numel() >= LARGE and int(parameter.count_nonzero()) < MOSTLY_ZERO * parameter.numel():
+                if (
+                    parameter.numel() >= LARGE
+                    and int(parameter.count_nonzero()) < MOSTLY_ZERO * parameter.numel()
+                ):
                     self._lists[parameter] = _List.of(parameter.data)
         self._pack()
 

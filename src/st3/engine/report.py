@@ -1,6 +1,5 @@
 """The report of a compiled model, as text."""
 
-
 from ..tables import text_table
 from .frontend import TorchCall
 from .plan.make import Choice

@@ -195,7 +195,7 @@ def _warn_once(reason: str) -> None:
     warnings.warn(
         f"st3.engine runs in plain torch, which gains nothing from zeros: {reason}",
         NoKernelsWarning,
-        stacklevel=6,  # the caller of compile
+        stacklevel=7,  # the caller of compile
     )
 
 

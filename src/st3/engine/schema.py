@@ -42,7 +42,9 @@ def parse(text: str) -> Schema:
     >>> [name for name, _ in made.structures["Pair"]._fields_], made.numbers
     (['in_', 'weight'], {'LIMIT': 3})
     """
-    lines = {name: rest.split(",")[:-1] for name, _, rest in (line.partition(":") for line in text.splitlines())}
+    lines = {
+        name: rest.split(",")[:-1] for name, _, rest in (line.partition(":") for line in text.splitlines())
+    }
     lists = {name: tuple(lines.pop(name)) for name in ("kinds", "functions", "numbers")}
     made: dict[str, type[ctypes.Structure]] = {}
     for name, fields in lines.items():
@@ -50,7 +52,9 @@ def parse(text: str) -> Schema:
         members = [(KEYWORDS.get(field, field), TYPES.get(kind) or made[kind]) for kind, field in pairs]
         made[name] = type(name, (Fields,), {"_fields_": members})
     numbers = dict(each.split("=") for each in lists["numbers"])
-    return Schema(made, lists["kinds"], lists["functions"], {key: int(value) for key, value in numbers.items()})
+    return Schema(
+        made, lists["kinds"], lists["functions"], {key: int(value) for key, value in numbers.items()}
+    )
 
 
 @cache

@@ -249,4 +249,6 @@ def _choice(step: Step, program: Program, kernel: str) -> Choice:
         return Choice(step.name, kind, "view" if kind == "Reshape" else kernel)
     nonzeros = int(np.count_nonzero(step.weight))
     outputs = math.prod(program.shapes[step.target]) // step.weight.shape[0]
-    return Choice(step.name, kind, kernel, weights=step.weight.size, nonzeros=nonzeros, macs=nonzeros * outputs)
+    return Choice(
+        step.name, kind, kernel, weights=step.weight.size, nonzeros=nonzeros, macs=nonzeros * outputs
+    )
