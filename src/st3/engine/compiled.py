@@ -15,7 +15,7 @@ from .checks import check_input, check_model, example_arguments, shape_text
 from .compact import CompactModel
 from .frontend import Translation, capture, translate
 from .locks import Lock
-from .native import Store
+from .native import Store, give_back_memory
 from .optimise import optimise
 from .program import Program
 from .report import report_text
@@ -75,7 +75,7 @@ class Compiled:
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Return what the model returns, in the same structure, without gradients."""
         last = self._last
-        if self._is_plain and not kwargs and last.fits_fast_path(args):
+        if self._is_plain and not kwargs and isinstance(last, Specialisation) and last.fits_fast_path(args):
             return last.run_fast_path(args)
         leaves, spec = self._flatten(args, kwargs)
         if spec is not self._spec and spec != self._spec:
@@ -118,6 +118,7 @@ class Compiled:
             self._specialisations.move_to_end(key)
             return self._specialisations[key]
         self._specialisations[key] = made = self._compile(leaves, spec)
+        give_back_memory()
         if len(self._specialisations) > SHAPES:
             self._specialisations.popitem(last=False)
         return made

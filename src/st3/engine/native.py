@@ -1,5 +1,6 @@
 """The compiled library: loading it, its kernels, memory for arrays that kernels read, sessions."""
 
+import contextlib
 import ctypes
 import hashlib
 import os
@@ -48,6 +49,7 @@ FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {
     "st3_kernels_variants": (POINTER(c_int32), [c_void_p, POINTER(c_int32)]),
     "st3_allocate": (c_void_p, [c_int64]),
     "st3_release": (None, [c_void_p]),
+    "st3_trim": (None, []),
     "st3_session_new": (c_void_p, [c_void_p, c_void_p]),
     "st3_session_free": (None, [c_void_p]),
     "st3_session_arena": (c_void_p, [c_void_p]),
@@ -151,6 +153,12 @@ class Memory:
             self.address = 0
 
 
+def give_back_memory() -> None:
+    """Give memory that was freed back to the system: compiling needs much more than the compiled model."""
+    with contextlib.suppress(NativeError, OSError):  # no library: nothing to do
+        library().st3_trim()
+
+
 class Array(NamedTuple):
     """An array in a store."""
 
@@ -170,7 +178,7 @@ class Store:
     def keep(self, array: npt.NDArray[Any]) -> Array:
         """Copy an array to the start of a cache line."""
         array = np.ascontiguousarray(array)
-        key = hashlib.sha1(array.reshape(-1).view(np.uint8), usedforsecurity=False).digest()
+        key = hashlib.sha1(array.reshape(-1).view(np.uint8).data, usedforsecurity=False).digest()
         if key not in self.known:
             self.known[key] = self.copy(array)
         return self.known[key]

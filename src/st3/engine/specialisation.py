@@ -27,16 +27,18 @@ class Specialisation:
         is_taken = all(isinstance(leaf, Tensor) and leaf.dtype is torch.float32 for leaf in leaves)
         read = tuple(leaf.name for leaf in self.leaves if isinstance(leaf, Read))
         is_given = len(read) == len(self.leaves) and read == self.outputs
-        fast = isinstance(runner, Runtime) and runner.planned.is_whole and is_taken and is_given
-        self.fast = runner if fast else None
+        self.fast: Runtime | None = None
+        if isinstance(runner, Runtime) and runner.planned.is_whole and is_taken and is_given:
+            self.fast = runner
 
     def fits_fast_path(self, args: tuple[Any, ...]) -> bool:
         """Return whether `run_fast_path` may be called with these arguments."""
-        return self.fast is not None and self.fast.fits(args)  # type: ignore[attr-defined, no-any-return]
+        return self.fast is not None and self.fast.fits(args)
 
     def run_fast_path(self, args: tuple[Tensor, ...]) -> Any:
         """Return the model's output with as little overhead as possible."""
-        outputs = self.fast.run_fitting(args)  # type: ignore[union-attr]
+        assert self.fast is not None
+        outputs = self.fast.run_fitting(args)
         return outputs[0] if self.is_single else tree_unflatten(outputs, self.out_spec)
 
     def __call__(self, leaves: list[Any]) -> Any:
@@ -54,9 +56,6 @@ class OwnWay:
     def __init__(self, model: Callable[..., Any], spec: TreeSpec, threads: int, leaves: list[Any]) -> None:
         self.model, self.spec, self.threads = model, spec, threads
         self.given, self.shapes = leaves, shapes_text(leaves)
-
-    def fits_fast_path(self, args: tuple[Any, ...]) -> bool:
-        return False
 
     def __call__(self, leaves: list[Any]) -> Any:
         args, kwargs = tree_unflatten([_detach(leaf) for leaf in leaves], self.spec)

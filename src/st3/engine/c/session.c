@@ -1,6 +1,9 @@
 #define _GNU_SOURCE
 #include "session.h"
 
+#if defined(__linux__)
+#include <malloc.h>
+#endif
 #include <pthread.h>
 #include <sched.h>
 #include <stdatomic.h>
@@ -31,6 +34,12 @@ void* st3_allocate(int64_t bytes) {
 }
 
 void st3_release(void* block) { free(block); }
+
+void st3_trim(void) {
+#if defined(__GLIBC__)
+    malloc_trim(0);
+#endif
+}
 
 // ---------------------------------------------------------------- a plan with addresses
 

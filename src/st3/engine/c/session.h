@@ -13,6 +13,7 @@ PUBLIC const int32_t* st3_kernels_variants(const Kernels* kernels, int32_t* coun
 
 PUBLIC void* st3_allocate(int64_t bytes);  // zeroed, in huge pages where possible; or NULL
 PUBLIC void st3_release(void* block);
+PUBLIC void st3_trim(void);  // gives freed memory back to the system, where the C library keeps it
 
 // The plan and its arrays must outlive the session. Returns NULL if there is too little memory or no more threads.
 PUBLIC Session* st3_session_new(const Kernels* kernels, const Plan* plan);

@@ -36,7 +36,7 @@ class Plan:
         """Return the plan as C reads it."""
         constants = (schema.Constant * max(1, len(self.constants)))(*self.constants)
         slots = np.array(self.slots, np.int64)
-        made = schema.Plan(
+        made: ctypes.Structure = schema.Plan(
             steps=_address(self.steps),
             nested=_address(self.nested),
             structures=_address(self.structures),

@@ -40,22 +40,23 @@ def emit_convolution(step: Conv, planner: Planner) -> None:
         step=step,
     )
     before = planner.operations[-1] if planner.operations else None
-    if before and can_join(before.tune, convolution):
+    first = before.tune if before else None
+    if before and isinstance(first, Convolution) and can_join(first, convolution):
         planner.operations.pop()
         operation = replace(
             operation,
             reads=[*before.reads, *operation.reads],
             writes=[*before.writes, *operation.writes],
-            tune=Tilewise(before.tune, convolution),
+            tune=Tilewise(first, convolution),
             before=before.step,
         )
     planner.emit(operation)
     planner.fill_border(convolution.target, step.name)
 
 
-def can_join(before: object, convolution: Convolution) -> bool:
+def can_join(before: Convolution, convolution: Convolution) -> bool:
     """Whether two sparse 1×1 convolutions follow each other and the value between them is too large for the cache."""
-    if not isinstance(before, Convolution) or before.target is not convolution.source:
+    if before.target is not convolution.source:
         return False
     if any(buffer is convolution.target.buffer for buffer in buffers_read(before)):
         return False  # the second one overwrites what the first one reads
