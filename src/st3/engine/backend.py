@@ -20,12 +20,18 @@ OPTIONS = ("threads", "tune")
 
 
 def st3(
-    graph: fx.GraphModule, example_inputs: Sequence[Any], *, options: dict[str, Any] | None = None, mode: Any = None
+    graph: fx.GraphModule,
+    example_inputs: Sequence[Any],
+    *,
+    options: dict[str, Any] | None = None,
+    mode: Any = None,
 ) -> Callable[..., Any]:
     """Return what runs a graph; `options` are those of `st3.engine.compile`: threads, tune."""
     unknown = sorted(set(options or {}) - set(OPTIONS))
     if unknown:
-        raise ValueError(f"the backend st3 has no option {unknown[0]!r}; its options are {', '.join(OPTIONS)}")
+        raise ValueError(
+            f"the backend st3 has no option {unknown[0]!r}; its options are {', '.join(OPTIONS)}"
+        )
     return _Graph(graph, options or {})
 
 

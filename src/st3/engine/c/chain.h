@@ -37,10 +37,10 @@ static void run_chain(const void* arguments, int32_t task, const Context* contex
     for (int32_t p = low; p < high; p++) {
         float* plane = middle + (p - low) * c->plane;
         float* in = moved + (p - low) * c->moved_plane;
-        if (c->border) fill_border(c->border, plane);
+        if (c->border) fill_border(c->border, plane, 0, c->border->entry_count);
         if (c->move) move_plane(c->move, plane, in, c->move->index);
-        if (c->depthwise) depthwise_plane(c->depthwise, in + c->moved_origin, image, p);
-        if (c->window) window_plane(c->window, in + c->moved_origin, window_out(c, image, p));
+        if (c->depthwise) depthwise_plane(c->depthwise, in + c->moved_origin, image, p, 0, c->depthwise->tile_count);
+        if (c->window) window_plane(c->window, in + c->moved_origin, window_out(c, image, p), 0, c->window->height);
     }
     if (c->next) {
         Sparse s = *c->next;

@@ -48,27 +48,29 @@ static const DepthwiseKernel depthwise_kernels[] = {
 #endif
 };
 
-// One channel of one image, tile by tile; `in` points to its first pixel.
-INLINE void depthwise_plane(const Depthwise* d, const float* in, int32_t image, int32_t channel) {
+// Some tiles of one channel of one image; `in` points to its first pixel.
+INLINE void depthwise_plane(const Depthwise* d, const float* in, int32_t image, int32_t channel, int32_t first,
+                            int32_t end) {
     in -= d->first_tap;
     float* out = d->out + image * d->out_image + channel * d->out_plane;
     const float* residual = d->epilogue.residual;
     if (residual) residual += image * d->epilogue.residual_image + channel * d->epilogue.residual_plane;
-    for (const Tile* tile = d->tiles; tile < d->tiles + d->tile_count; tile++)
+    for (const Tile* tile = d->tiles + first; tile < d->tiles + end; tile++)
         depthwise_kernels[tile->kernel](d, tile, in + tile->in, out + tile->out, residual ? residual + tile->residual : 0,
                                         channel);
 }
 
-// Tasks: images x ranges of channels.
+// Tasks: parts x images x ranges of channels.
 static void run_depthwise(const void* arguments, int32_t task, const Context* context) {
     (void)context;
     const Depthwise* d = arguments;
     int32_t ranges = (d->channels + d->channels_per_task - 1) / d->channels_per_task;
     int32_t first = task % ranges * d->channels_per_task, end = first + d->channels_per_task;
+    int32_t image = task / ranges % d->images, part = task / ranges / d->images;
     if (end > d->channels) end = d->channels;
-    const float* in = d->in + task / ranges * d->in_image;
+    const float* in = d->in + image * d->in_image;
     for (int32_t channel = first; channel < end; channel++)
-        depthwise_plane(d, in + channel * d->in_plane, task / ranges, channel);
+        depthwise_plane(d, in + channel * d->in_plane, image, channel, d->starts[part], d->starts[part + 1]);
 }
 
 #endif

@@ -5,12 +5,12 @@
 #include "epilogue.h"
 #include "transpose.h"
 
-static void fill_border(const Border* b, float* plane) {
-    const int32_t* entry = b->entries;
+static void fill_border(const Border* b, float* plane, int32_t first, int32_t end) {
+    const int32_t* entry = b->entries + first * 3;
     int32_t last = -1;
     ivec index = {0}, mask = {0};
-    for (int32_t i = 0; i < b->entry_count; i++, entry += 3) {
-        if (entry[2] != last) {  // entries are sorted by shuffle
+    for (int32_t i = first; i < end; i++, entry += 3) {
+        if (entry[2] != last) {  // the entries of a part are sorted by shuffle
             last = entry[2];
             index = *(const ivec*)(b->shuffles + (int64_t)last * 2 * LANES);
             mask = *(const ivec*)(b->shuffles + ((int64_t)last * 2 + 1) * LANES);
@@ -19,11 +19,12 @@ static void fill_border(const Border* b, float* plane) {
     }
 }
 
-// Tasks: planes.
+// Tasks: parts x planes.
 static void run_border(const void* arguments, int32_t task, const Context* context) {
     (void)context;
     const Border* b = arguments;
-    fill_border(b, b->field + task * b->plane);
+    int32_t part = task / b->planes;
+    fill_border(b, b->field + task % b->planes * b->plane, b->starts[part], b->starts[part + 1]);
 }
 
 INLINE vec gather_or_fill(const float* in, const int32_t* index, float fill) {
@@ -68,9 +69,9 @@ static void run_move(const void* arguments, int32_t task, const Context* context
         move_plane(m, in + p * m->in_plane, out + p * m->out_plane, m->index + part * m->index_image);
 }
 
-// The maximum or the scaled sum of each window of a plane.
-static void window_plane(const Window* w, const float* in, float* out) {
-    for (int32_t y = 0; y < w->height; y++)
+// The maximum or the scaled sum of each window in some rows of a plane.
+static void window_plane(const Window* w, const float* in, float* out, int32_t first, int32_t end) {
+    for (int32_t y = first; y < end; y++)
         for (int32_t x = 0; x < w->width; x++) {
             const char* from = (const char*)(in + y * w->in_row + x * w->in_column);
             int64_t at = ((int64_t)y * w->width + x) * LANES;
@@ -89,11 +90,13 @@ static void window_plane(const Window* w, const float* in, float* out) {
         }
 }
 
-// Tasks: planes.
+// Tasks: parts x planes.
 static void run_window(const void* arguments, int32_t task, const Context* context) {
     (void)context;
     const Window* w = arguments;
-    window_plane(w, w->in + task * w->in_plane, w->out + task * w->out_plane);
+    int32_t part = task / w->planes, plane = task % w->planes;
+    window_plane(w, w->in + plane * w->in_plane, w->out + plane * w->out_plane, w->height * part / w->parts,
+                 w->height * (part + 1) / w->parts);
 }
 
 // The mean of each plane. Tasks: groups of images; the lanes of an image are adjacent.

@@ -97,19 +97,23 @@ enum { KINDS_OF(AS_ENUM) KINDS };
     L(S, in_image) L(S, out_image) L(S, out_plane) L(S, lane_row) \
     I(S, tap_count) I(S, group_count) I(S, tile_count) I(S, images)
 
-// A 3x3 depthwise convolution; nine weights per channel. first_tap: floats from the first tap to a tile's first pixel.
+// A 3x3 depthwise convolution; nine weights per channel.
+//   first_tap   floats from the first tap to a tile's first pixel
+//   starts      the tiles of part p of a plane, a few of its rows: starts[p] .. starts[p + 1]
 #define FIELDS_Depthwise(S, P, L, I, U, F, N) \
     P(S, const float, in) P(S, float, out) P(S, const float, bias) N(S, Epilogue, epilogue) \
     P(S, const float, weights) P(S, const Tile, tiles) \
     L(S, in_image) L(S, in_plane) L(S, out_image) L(S, out_plane) L(S, in_row) L(S, out_row) L(S, mask_row) \
-    L(S, first_tap) I(S, channels) I(S, channels_per_task) I(S, tile_count) I(S, images)
+    L(S, first_tap) P(S, const int32_t, starts) I(S, channels) I(S, channels_per_task) I(S, tile_count) I(S, images) \
+    I(S, parts)
 
 // Fills the border around each lane's patch with copies from neighbouring lanes.
 //   entries     destination, source, shuffle
 //   shuffles    LANES indices and LANES masks each
+//   starts      the entries of part p of a plane, a few of its rows: starts[p] .. starts[p + 1]
 #define FIELDS_Border(S, P, L, I, U, F, N) \
-    P(S, float, field) P(S, const int32_t, entries) P(S, const int32_t, shuffles) L(S, plane) I(S, entry_count) \
-    I(S, shuffle_count)
+    P(S, float, field) P(S, const int32_t, entries) P(S, const int32_t, shuffles) P(S, const int32_t, starts) \
+    L(S, plane) I(S, entry_count) I(S, shuffle_count) I(S, planes) I(S, parts)
 
 // A change of layout: each destination vector gathers its lanes from the source.
 //   index       LANES per vector; -1: `fill`
@@ -124,10 +128,12 @@ enum { KINDS_OF(AS_ENUM) KINDS };
     P(S, const float, in) P(S, float, out) L(S, plane) \
     I(S, in_slot) I(S, out_slot) I(S, rows) I(S, columns) I(S, width) I(S, to_rows)
 
-// Pooling. taps: bytes. scale: one factor per output pixel for average pooling; NULL: max pooling.
+// Pooling, a few rows of a plane at a time. taps: bytes. scale: one factor per output pixel for average pooling; NULL:
+// max pooling.
 #define FIELDS_Window(S, P, L, I, U, F, N) \
     P(S, const float, in) P(S, float, out) P(S, const int32_t, taps) P(S, const float, scale) P(S, const int32_t, mask) \
-    L(S, in_plane) L(S, out_plane) L(S, in_row) L(S, in_column) L(S, out_row) I(S, tap_count) I(S, height) I(S, width)
+    L(S, in_plane) L(S, out_plane) L(S, in_row) L(S, in_column) L(S, out_row) I(S, tap_count) I(S, height) I(S, width) \
+    I(S, planes) I(S, parts)
 
 // Global average pooling to (images, channels).
 #define FIELDS_Average(S, P, L, I, U, F, N) \

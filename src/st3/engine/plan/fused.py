@@ -133,12 +133,15 @@ class ChainMaker:
                 fill=chain.fill,
             )
         elif middle.border != NO_BORDER:
-            entries, shuffles = border_copies(middle)
+            entries, shuffles, starts = border_copies(middle)
             border = schema.Border(
                 entries=assembly.keep(entries),
                 shuffles=assembly.keep(shuffles),
                 entry_count=len(entries) // 3,
                 shuffle_count=len(shuffles) // (2 * middle.lanes),
+                starts=assembly.keep(starts),
+                planes=1,
+                parts=1,
             )
         sum_floats = chain.sum_floats(config)
         middle_floats = step * middle.plane

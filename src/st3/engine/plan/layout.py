@@ -161,8 +161,29 @@ class Field:
         return np.asarray(at, dtype=np.int32)
 
 
-def border_copies(field: Field) -> tuple[Ints, Ints]:
-    """Return the border as (to, from, shuffle) sorted by shuffle, and the shuffles as lane indices and masks."""
+def row_parts(field: Field, threads: int) -> int:
+    """Return the number of parts, each a few rows, into which the planes of a field are divided among threads.
+
+    A thread that computes the same rows in one layer after another reads what it has written itself.
+    """
+    return threads if field.groups < threads <= field.geometry.height else 1
+
+
+def part_of_row(row: int, height: int, parts: int) -> int:
+    """Return the part that a row belongs to; rows outside belong to the first or the last part.
+
+    >>> [part_of_row(row, 5, 2) for row in range(-1, 6)]
+    [0, 0, 0, 1, 1, 1, 1]
+    """
+    row = min(max(row, 0), height - 1)
+    return next(part for part in range(parts) if row < height * (part + 1) // parts)
+
+
+def border_copies(field: Field, parts: int = 1) -> tuple[Ints, Ints, Ints]:
+    """Return the border as (to, from, shuffle), the shuffles as lane indices and masks, and where each part starts.
+
+    Entries are sorted by part and shuffle.
+    """
     border, grid = field.border, field.geometry.grid
     high, wide, lanes = field.geometry.height, field.geometry.width, field.lanes
     lane = np.arange(lanes)
@@ -180,10 +201,13 @@ def border_copies(field: Field) -> tuple[Ints, Ints]:
                 (down, right), (len(shuffles), np.concatenate([source, -exists.astype(int)]).astype(np.int32))
             )
             at = field.origin + y * field.pitch + x * lanes
-            entries.append((at, field.origin + y % high * field.pitch + x % wide * lanes, number[0]))
-    entries.sort(key=lambda each: each[2])
+            owner = field.origin + y % high * field.pitch + x % wide * lanes
+            entries.append((part_of_row(y, high, parts), number[0], at, owner))
+    entries.sort(key=lambda each: each[:2])
+    starts = np.searchsorted([each[0] for each in entries], range(parts + 1)).astype(np.int32)
     table = np.array([each[1] for each in shuffles.values()], dtype=np.int32).reshape(-1)
-    return np.array(entries, dtype=np.int32).reshape(-1), table
+    ordered = [(to, owner, shuffle) for _, shuffle, to, owner in entries]
+    return np.array(ordered, dtype=np.int32).reshape(-1), table, starts
 
 
 class Strides(NamedTuple):

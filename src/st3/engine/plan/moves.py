@@ -8,7 +8,7 @@ import numpy as np
 from .. import schema
 from ..program import Shape
 from .assemble import Assembly
-from .layout import Ints, Strides, border_copies, gather_index, scatter_index, squares_of
+from .layout import Ints, Strides, border_copies, gather_index, row_parts, scatter_index, squares_of
 from .operation import Operation
 from .values import FieldArray, PlainArray
 
@@ -183,8 +183,8 @@ class Moves:
     def border(self, name: str, array: FieldArray) -> Operation:
         """Fill the border of a field with copies of pixels that other lanes own."""
         field, buffer = array.field, array.buffer
-        entries, shuffles = border_copies(field)
-        planes = field.groups * field.channels
+        planes, parts = field.groups * field.channels, row_parts(field, self.threads)
+        entries, shuffles, starts = border_copies(field, parts)
 
         def make(assembly: Assembly) -> tuple[Structure, int]:
             return schema.Border(
@@ -194,6 +194,9 @@ class Moves:
                 plane=field.plane,
                 entry_count=len(entries) // 3,
                 shuffle_count=len(shuffles) // (2 * field.lanes),
-            ), planes
+                starts=assembly.keep(starts),
+                planes=planes,
+                parts=parts,
+            ), planes * parts
 
         return Operation(name, "border", [buffer], [buffer], make)

@@ -10,7 +10,7 @@ from ..program import Activation, Function
 from .assemble import Assembly
 from .lanewise import KERNEL as LANEWISE
 from .lanewise import lanewise_structure
-from .layout import Ints
+from .layout import Ints, part_of_row, row_parts
 from .pack import Array, pack_dense, pack_sparse, tap_offsets
 from .tiles import Config, Tile
 
@@ -95,14 +95,19 @@ def make_depthwise(
     common = common_fields(convolution, assembly, tiles)
     del common["in_column"]
     common["in_row"] = source.pitch
+    field = convolution.target.field
+    parts = row_parts(field, convolution.threads)
+    of_tiles = [part_of_row(tile.y, field.geometry.height, parts) for tile in tiles]
     return schema.Depthwise(
         weights=assembly.keep(convolution.weight),
         in_plane=source.plane,
         first_tap=convolution.padding[0] * source.pitch + convolution.padding[1] * source.lanes,
         channels=channels,
         channels_per_task=per_task,
+        starts=assembly.keep(np.searchsorted(of_tiles, range(parts + 1)).astype(np.int32)),
+        parts=parts,
         **common,
-    ), -(-channels // per_task) * images
+    ), -(-channels // per_task) * images * parts
 
 
 def common_fields(convolution: "Convolution", assembly: Assembly, tiles: list[Tile]) -> dict[str, Any]:

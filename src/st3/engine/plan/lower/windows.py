@@ -7,7 +7,7 @@ import numpy as np
 from ... import schema
 from ...program import Floats, Step
 from ..assemble import Assembly
-from ..layout import NO_BORDER, Field
+from ..layout import NO_BORDER, Field, row_parts
 from ..operation import Make, Operation
 from ..planner import Planner
 from ..routes import Route, Windows
@@ -21,7 +21,7 @@ def emit_windows(
 ) -> None:
     """Emit average pooling if there is a scale, else max pooling."""
     target = planner.new_image_field(step.target, wanted.target)
-    make = window_maker(windows, wanted, source, target, scale)
+    make = window_maker(windows, wanted, source, target, scale, planner.threads)
     planner.emit(Operation(step.name, "pool", [source.buffer], [target.buffer], make, step=step))
     planner.fill_border(target, step.name)
 
@@ -45,14 +45,19 @@ def window_scales(
 
 
 def window_maker(
-    windows: Windows, wanted: Route, source: FieldArray, target: FieldArray, scale: Floats | None
+    windows: Windows,
+    wanted: Route,
+    source: FieldArray,
+    target: FieldArray,
+    scale: Floats | None,
+    threads: int = 1,
 ) -> Make:
     begin, end = source.field, target.field
     stride = wanted.step
     ky, kx = np.indices(windows.kernel).reshape(2, -1)
     dy, dx = ky * windows.dilation[0] - windows.padding[0], kx * windows.dilation[1] - windows.padding[1]
     taps = (4 * (dy * begin.pitch + dx * begin.lanes)).astype(np.int32)
-    planes = end.groups * end.channels
+    planes, parts = end.groups * end.channels, row_parts(end, threads)
 
     def make(assembly: Assembly) -> tuple[Structure, int]:
         return schema.Window(
@@ -69,6 +74,8 @@ def window_maker(
             tap_count=len(taps),
             height=end.geometry.height,
             width=end.geometry.width,
-        ), planes
+            planes=planes,
+            parts=parts,
+        ), planes * parts
 
     return make
