@@ -29,7 +29,7 @@ class Epilogue(Structure):
         (c_int64, "residual_image residual_plane residual_row"),
         (c_void_p, "mask"),
         (c_float, "low high"),
-        (c_int32, "function"),
+        (c_int64, "function"),
     )
 
 
@@ -132,7 +132,8 @@ class Rows(Structure):
     _fields_ = fields(
         (c_void_p, "in_ out residual bias weights index order starts"),
         (c_float, "low high"),
-        (c_int32, "function vectors inputs outputs slices slices_per_task in_slot out_slot"),
+        (c_int64, "function"),
+        (c_int32, "vectors inputs outputs slices slices_per_task in_slot out_slot"),
     )
 
 
@@ -146,6 +147,42 @@ class Chain(Structure):
 
 class Tilewise(Structure):
     _fields_ = fields((c_void_p, "first second"))
+
+
+class Pair(Structure):
+    _fields_ = fields(
+        (c_void_p, "in_ out other"),
+        (Epilogue, "epilogue"),
+        (c_int64, "in_image in_plane in_row out_image out_plane out_row other_image other_plane other_row"),
+        (c_int32, "other_slot image_lanes is_product channels height width"),
+    )
+
+
+class Norm(Structure):
+    _fields_ = fields(
+        (c_void_p, "in_ out scale shift mask"),
+        (c_int64, "in_image in_plane in_row out_image out_plane out_row"),
+        (c_float, "eps"),
+        (c_int32, "is_centred channels height width"),
+    )
+
+
+class GroupNorm(Structure):
+    _fields_ = fields(
+        (c_void_p, "in_ out scale shift mask"),
+        (c_int64, "in_image in_plane in_row out_image out_plane out_row"),
+        (c_float, "eps part"),
+        (c_int32, "channels height width groups image_lanes"),
+    )
+
+
+class Rowwise(Structure):
+    _fields_ = fields(
+        (c_void_p, "in_ out other scale shift"),
+        (c_int64, "in_row other_row function"),
+        (c_float, "eps low high"),
+        (c_int32, "in_slot out_slot other_slot is_norm is_centred is_product columns"),
+    )
 
 
 class Step(Structure):
@@ -169,6 +206,10 @@ KINDS: dict[type[Structure], int] = {
             Tilewise,
             Depthwise,
             Lanewise,
+            Pair,
+            Norm,
+            GroupNorm,
+            Rowwise,
         )
     )
 }
@@ -182,6 +223,8 @@ FUNCTIONS = (
     Function.HARDSIGMOID,
     Function.SIGMOID,
     Function.TANH,
+    Function.LEAKY_RELU,
+    Function.ELU,
 )
 
 

@@ -26,7 +26,7 @@ PUBLIC int64_t st3_size(int32_t which) {
     static const int64_t sizes[] = {sizeof(Item), sizeof(Tile), sizeof(Span), sizeof(Block), sizeof(Epilogue),
                                     sizeof(Sparse), sizeof(Dense), sizeof(Border), sizeof(Move), sizeof(Transpose),
                                     sizeof(Window), sizeof(Average), sizeof(Combine), sizeof(Rows), sizeof(Chain),
-                                    sizeof(Tilewise), sizeof(Depthwise), sizeof(Lanewise), sizeof(Step),
-                                    sizeof(Kernels)};
+                                    sizeof(Tilewise), sizeof(Depthwise), sizeof(Lanewise), sizeof(Pair),
+                                    sizeof(Norm), sizeof(GroupNorm), sizeof(Rowwise), sizeof(Step), sizeof(Kernels)};
     return which < (int32_t)(sizeof sizes / sizeof *sizes) ? sizes[which] : -1;
 }

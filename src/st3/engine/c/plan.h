@@ -8,9 +8,10 @@
 #define PUBLIC __attribute__((visibility("default")))
 
 enum {
-    SPARSE, DENSE, BORDER, MOVE, TRANSPOSE, WINDOW, AVERAGE, COMBINE, ROWS, CHAIN, TILEWISE, DEPTHWISE, LANEWISE, KINDS
+    SPARSE, DENSE, BORDER, MOVE, TRANSPOSE, WINDOW, AVERAGE, COMBINE, ROWS, CHAIN, TILEWISE, DEPTHWISE, LANEWISE,
+    PAIR, NORM, GROUP_NORM, ROWWISE, KINDS
 };
-enum { PLAIN, GELU, GELU_TANH, SILU, HARDSWISH, HARDSIGMOID, SIGMOID, TANH };
+enum { PLAIN, GELU, GELU_TANH, SILU, HARDSWISH, HARDSIGMOID, SIGMOID, TANH, LEAKY_RELU, ELU };
 
 // One non-zero weight and the byte offset of its input. A bundle of K outputs stores K offsets, then K weights.
 typedef struct {
@@ -36,7 +37,7 @@ typedef struct {
     int64_t residual_image, residual_plane, residual_row;
     const int32_t* mask;  // or NULL
     float low, high;
-    int32_t function;
+    int64_t function;  // its number, and the bits of its parameter in the upper half
 } Epilogue;
 
 typedef struct {
@@ -180,7 +181,8 @@ typedef struct {
     const int32_t* order;    // the output of each lane; -1: none
     const int64_t* starts;   // slices + 1, in vectors
     float low, high;
-    int32_t function, vectors, inputs, outputs, slices, slices_per_task, in_slot, out_slot;
+    int64_t function;
+    int32_t vectors, inputs, outputs, slices, slices_per_task, in_slot, out_slot;
 } Rows;
 
 // A convolution and a channel-wise step (depthwise convolution or pooling), a few channels at a time. The intermediate
@@ -205,6 +207,53 @@ typedef struct {
     const Sparse* first;
     const Sparse* second;
 } Tilewise;
+
+// The sum or product of two values: epilogue(in + other) or epilogue(in * other). `other` is a field, perhaps with one
+// plane for all channels; or, if image_lanes is not 0, one number per image and channel.
+typedef struct {
+    const float* in;
+    float* out;
+    const float* other;
+    Epilogue epilogue;
+    int64_t in_image, in_plane, in_row, out_image, out_plane, out_row, other_image, other_plane, other_row;
+    int32_t other_slot, image_lanes, is_product, channels, height, width;
+} Pair;
+
+// Layer norm (centred) or RMS norm over the channels of each pixel.
+typedef struct {
+    const float* in;
+    float* out;
+    const float* scale;  // or NULL
+    const float* shift;  // or NULL
+    const int32_t* mask;
+    int64_t in_image, in_plane, in_row, out_image, out_plane, out_row;
+    float eps;
+    int32_t is_centred, channels, height, width;
+} Norm;
+
+// Group norm over the pixels and `channels` channels of each group.
+typedef struct {
+    const float* in;
+    float* out;
+    const float* scale;  // or NULL
+    const float* shift;  // or NULL
+    const int32_t* mask;
+    int64_t in_image, in_plane, in_row, out_image, out_plane, out_row;
+    float eps, part;  // part: 1 / (numbers in a group)
+    int32_t channels, height, width, groups, image_lanes;
+} GroupNorm;
+
+// Rows in contiguous order: activation(norm(in) * scale + shift), then the sum or product with `other`.
+typedef struct {
+    const float* in;
+    float* out;
+    const float* other;  // or NULL
+    const float* scale;  // or NULL
+    const float* shift;  // or NULL
+    int64_t in_row, other_row, function;  // other_row: 1 if `other` has one number per row
+    float eps, low, high;
+    int32_t in_slot, out_slot, other_slot, is_norm, is_centred, is_product, columns;
+} Rowwise;
 
 typedef struct {
     int32_t kind, tasks;

@@ -6,12 +6,13 @@ Each file registers the rules of its kinds with `lower`; a step without a rule i
     operands         a convolution with the fields it reads and writes
     windows          pooling as one operation
     chains           a convolution and a channel-wise step as one operation
-    combine          activation(a * scale + shift + b) as one operation
-    convolutions, linears, pooling, global_average, pointwise, shapes
+    combine          activation(a * scale + shift) as one operation
+    rowwise          steps on a few rows in contiguous order, as one operation
+    convolutions, linears, norms, pooling, global_average, pointwise, shapes
                      the rules
 """
 
-from . import convolutions, global_average, linears, pointwise, pooling, shapes
+from . import convolutions, global_average, linears, norms, pointwise, pooling, shapes
 from .dispatch import lower
 
-__all__ = ["convolutions", "global_average", "linears", "lower", "pointwise", "pooling", "shapes"]
+__all__ = ["convolutions", "global_average", "linears", "lower", "norms", "pointwise", "pooling", "shapes"]
