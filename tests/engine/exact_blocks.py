@@ -1,16 +1,21 @@
-"""Allocate every arena buffer and every kernel array separately, so that a sanitizer detects overruns.
+"""Keep buffers and kernel arrays apart from each other, so that the address sanitizer detects overruns.
 
+Every array is an allocation of its own. Buffers of the arena do not overlap, and the memory between them is forbidden.
 Also a pytest plugin: `-p tests.engine.exact_blocks`.
 """
 
 import ctypes
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
-import torch
 
-from st3.engine import execution, native
-from st3.engine.memory import Buffer
+from st3.engine import native
+from st3.engine.plan import make
+from st3.engine.plan.memory import Buffer
+
+GAP = 64  # floats between two buffers
+PLACES: dict[int, list[tuple[int, int]]] = {}  # floats of an arena -> where its buffers begin and end
 
 
 def exact(count: int) -> np.ndarray:
@@ -24,45 +29,43 @@ def exact(count: int) -> np.ndarray:
     return made
 
 
-class Apart:
-    """An arena whose buffers are separate allocations."""
-
-    def __init__(self, kernels: native.Kernels, buffers: list[Buffer]) -> None:
-        self.floats = 0
-        self.blocks = {
-            id(buffer): exact(4 * buffer.size).view(np.float32) for buffer in buffers if buffer.size
-        }
-
-    def address(self, buffer: Buffer) -> int:
-        return int(self.blocks[id(buffer)].ctypes.data)
-
-    @property
-    def memory(self) -> "Apart":
-        return self
-
-    def fill_(self, value: float) -> None:
-        for block in self.blocks.values():
-            block[:] = value
-
-    def view(self, buffer: Buffer, shape: tuple[int, ...]) -> torch.Tensor:
-        return torch.from_numpy(self.blocks[id(buffer)])[: int(np.prod(shape))].view(shape)
+def copy_exactly(store: native.Store, array: np.ndarray[Any, Any]) -> native.Array:
+    block = exact(max(1, array.nbytes))
+    block[: array.nbytes] = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
+    return native.Array(int(block.ctypes.data), array.nbytes)
 
 
-class Single:
-    """A store whose arrays are separate allocations."""
+def place_apart(buffers: list[Buffer]) -> int:
+    """Give every buffer a place of its own; no two arenas have the same size."""
+    end, places = GAP, []
+    for buffer in buffers:
+        buffer.offset = end
+        places.append((end, end + buffer.size))
+        end = -(-(end + buffer.size) // 16) * 16 + GAP
+    end += 16 * len(PLACES)
+    PLACES[end + make.SLACK] = places
+    return end
 
-    def __init__(self, kernels: native.Kernels) -> None:
-        pass
 
-    def keep(self, array: np.ndarray[Any, Any]) -> int:
-        block = exact(max(1, array.nbytes))
-        block[: array.nbytes] = np.ascontiguousarray(array).reshape(-1).view(np.uint8)
-        return int(block.ctypes.data)
+class Guarded(native.Session):
+    """A session whose arena may be touched inside its buffers only."""
+
+    def __init__(self, kernels: native.Kernels, plan: Any) -> None:
+        super().__init__(kernels, plan)
+        forbid = getattr(ctypes.CDLL(None), "__asan_poison_memory_region", None)
+        places = PLACES.get(plan.arena)
+        if forbid is None or places is None:
+            return
+        edges = [(0, 0), *sorted(places), (plan.arena, plan.arena)]
+        for (_, end), (begin, _) in pairwise(edges):
+            if begin > end:
+                forbid(ctypes.c_void_p(self.arena.data_ptr() + 4 * end), ctypes.c_size_t(4 * (begin - end)))
 
 
 def use_exact_blocks() -> None:
-    execution.Arena = Apart  # type: ignore[assignment, misc]
-    native.Store = Single  # type: ignore[assignment, misc]
+    make.assign_offsets = place_apart
+    native.Session = Guarded  # type: ignore[misc]
+    native.Store.copy = copy_exactly  # type: ignore[method-assign]
 
 
 def pytest_configure() -> None:

@@ -6,18 +6,18 @@ Every step uses a random alternative.
 """
 
 import sys
-from typing import Any
 
 import numpy as np
 import torch
 from tests.engine.exact_blocks import use_exact_blocks
+from tests.engine.ways import Chooser
 
-from st3.engine import execution, native
-from st3.engine.chain import Chain
-from st3.engine.convolution import Convolution
+from st3.engine import native
+from st3.engine.plan.make import make_plan
+from st3.engine.plan.operation import Alternative
 from st3.engine.program import Activation, Conv, Function, Linear, MaxPool, Program, Step
 from st3.engine.reference import evaluate, interpret
-from st3.engine.tilewise import Tilewise
+from st3.engine.run import Runtime
 
 
 def weights(random: np.random.Generator, *shape: int) -> np.ndarray:
@@ -77,17 +77,6 @@ def some_program(random: np.random.Generator) -> Program:
     return Program(steps=tuple(steps), shapes=shapes, inputs=("x",), outputs=(last,))
 
 
-def use_random_alternative(kind: Any, random: np.random.Generator) -> None:
-    """Offer one random alternative for steps of a kind, so that scratch memory is no larger than it needs."""
-    all_alternatives = kind.alternatives
-
-    def one_alternative(self: Any) -> list[Any]:
-        found = all_alternatives(self)
-        return [found[random.integers(len(found))]]
-
-    kind.alternatives = one_alternative
-
-
 def main(isa: str, count: int, threads: int = 2) -> None:
     try:
         native.kernels(isa)
@@ -95,12 +84,15 @@ def main(isa: str, count: int, threads: int = 2) -> None:
         print(f"{isa} is not available")
         return
     use_exact_blocks()
-    for kind in (Convolution, Chain, Tilewise):
-        use_random_alternative(kind, np.random.default_rng(0))
+    choices = np.random.default_rng(0)
+
+    def any_alternative(number: int, offered: list[Alternative]) -> Alternative:
+        return offered[choices.integers(len(offered))]
+
     for seed in range(count):
         random = np.random.default_rng(seed)
         program = some_program(random)
-        runtime = execution.Execution(program, threads=1 + seed % threads, isa=isa)
+        runtime = Runtime.of(make_plan(program, 1 + seed % threads, Chooser(any_alternative), isa))  # type: ignore[arg-type]
         x = torch.from_numpy(random.standard_normal(program.shapes["x"]).astype(np.float32))
         got, want = runtime.run(x)[0], interpret(program, x)[0]
         if not torch.allclose(got, want, rtol=1e-3, atol=1e-3):

@@ -6,7 +6,7 @@ import torch
 
 from st3.engine import native
 from st3.engine.program import Activation, Conv, Function, Program
-from st3.engine.runtime import Runtime
+from st3.engine.run import Runtime
 
 WIDTH = 1 << 15
 

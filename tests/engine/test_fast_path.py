@@ -191,7 +191,7 @@ def test_bad_input_is_refused_after_a_fast_call(args, message):
     assert str(caught.value) == message
 
 
-def test_fast_calls_from_several_threads_wait_for_each_other():
+def test_fast_calls_from_several_threads_have_memory_of_their_own():
     model = MODELS["classifier"]().eval()
     fast = compiled(model)
     wrong = []

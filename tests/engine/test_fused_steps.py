@@ -7,16 +7,16 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.engine.test_runtime import activations, isas, program, sparse
+from tests.engine.ways import alternatives, each_way
 from torch import nn
 
 import st3
-from st3.engine import chain, cost_model, native
-from st3.engine.chain import Chain
-from st3.engine.execution import Execution
-from st3.engine.lowering import convolutions
+from st3.engine import native
+from st3.engine.plan import cost, fused
+from st3.engine.plan.lower import convolutions
+from st3.engine.plan.operation import Alternative
 from st3.engine.program import Activation, AveragePool, Conv, MaxPool, Program, Step
 from st3.engine.reference import interpret
-from st3.engine.tilewise import Tilewise
 
 pytestmark = pytest.mark.skipif(not native.is_built(), reason="the kernels are not built")
 
@@ -75,21 +75,22 @@ def readers(draw: st.DrawFn, outputs: int) -> Step:
 )  # fmt: skip
 def test_every_alternative_for_two_steps_agrees_with_torch(made, isa, threads, inputs, middle, seed):
     with (
-        patch.object(cost_model, "INPUT_BYTES", inputs),
-        patch.object(chain, "MIDDLE_BYTES", middle),
+        patch.object(cost, "INPUT_BYTES", inputs),
+        patch.object(fused, "MIDDLE_BYTES", middle),
         patch.object(convolutions, "LARGE_VALUE_BYTES", -1),
     ):
-        execution = Execution(made, threads, isa=isa)
         x = torch.randn(made.shapes["x"], generator=torch.Generator().manual_seed(seed))
         want = interpret(made, x)[0]
-        fused = [n for n, op in enumerate(execution.operations) if isinstance(op.tune, Chain | Tilewise)]
-        for number in fused:
-            some = execution.alternatives[number]
-            for each in some[:: -(-len(some) // ALTERNATIVES)]:
-                execution.structures[number] = execution.steps(each.make(execution.binding()))
-                execution.segments = execution.build_segments()
-                execution.arena.memory.fill_(float("nan"))  # nothing is read before it is written
-                torch.testing.assert_close(execution.run(x)[0], want, rtol=1e-3, atol=1e-3, msg=each.label)
+        for number in range(len(alternatives(made, isa, threads))):
+            for label, runtime in each_way(made, number, some, isa, threads):
+                runtime.sessions[0].arena.fill_(float("nan"))  # nothing is read before it is written
+                torch.testing.assert_close(runtime.run(x)[0], want, rtol=1e-3, atol=1e-3, msg=label)
+
+
+def some(offered: list[Alternative]) -> list[Alternative]:
+    """Return some of the ways to compute two steps as one."""
+    fused = [each for each in offered if each.second_kernel]
+    return fused[:: -(-len(fused) // ALTERNATIVES)] if fused else []
 
 
 @pytest.mark.parametrize(("channels", "side"), [(24, 224), (10, 256)])

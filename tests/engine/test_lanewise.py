@@ -6,11 +6,12 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.engine.test_runtime import activations, available, isas, program, sparse
+from tests.engine.ways import alternatives, each_way
 
 from st3.engine import native
-from st3.engine.execution import Execution
-from st3.engine.lanewise import FEW_VECTORS, Rectangle, lane_grid, split_rectangle, vector_spans
-from st3.engine.layout import NO_BORDER, Field, best_geometry
+from st3.engine.plan.lanewise import FEW_VECTORS, Rectangle, lane_grid, split_rectangle, vector_spans
+from st3.engine.plan.layout import NO_BORDER, Field, best_geometry
+from st3.engine.plan.operation import Alternative
 from st3.engine.program import Conv
 from st3.engine.reference import interpret
 
@@ -44,15 +45,14 @@ def test_vectors_without_a_pixel_are_computed_too(isa, wide):
         Conv(name="b", sources=("a",), target="b", weight=sparse((5, 4, 3, 1), 1.0, 2), bias=None),
     ]
     whole = program(steps, {"x": (images, 3, 22, wide)}, ("b",))
-    execution = Execution(whole, isa=isa)
-    number = max(i for i, operation in enumerate(execution.operations) if operation.tune)
-    field = execution.operations[number].tune.target.field
-    assert not field.inside().reshape(field.geometry.vectors, -1).any(axis=1).all()
-    (way,) = (each for each in execution.alternatives[number] if each.kernel == "lanewise")
-    execution.structures[number] = execution.steps(way.make(execution.binding()))
-    execution.segments = execution.build_segments()
+    last = len(alternatives(whole, isa)) - 1
+    ((_, runtime),) = each_way(whole, last, lanewise, isa)
     x = torch.randn(whole.shapes["x"], generator=torch.Generator().manual_seed(0))
-    torch.testing.assert_close(execution.run(x)[0], interpret(whole, x)[0], rtol=1e-4, atol=2e-4)
+    torch.testing.assert_close(runtime.run(x)[0], interpret(whole, x)[0], rtol=1e-4, atol=2e-4)
+
+
+def lanewise(offered: list[Alternative]) -> list[Alternative]:
+    return [each for each in offered if each.kernel == "lanewise"]
 
 
 def test_a_rectangle_of_lanes_is_split_into_as_few_parts_as_the_kernels_allow():
@@ -86,15 +86,11 @@ def small_images(draw: st.DrawFn) -> tuple[list[Conv], dict[str, tuple[int, ...]
 @given(made=small_images(), isa=isas, threads=st.sampled_from([1, 2]), seed=st.integers(0, 99))
 def test_it_agrees_with_torch(made, isa, threads, seed):
     whole = program(*made, outputs=("conv",))
-    execution = Execution(whole, threads, isa=isa)
-    number = next(i for i, operation in enumerate(execution.operations) if operation.tune)
-    ways = [each for each in execution.alternatives[number] if each.kernel == "lanewise"]
-    field = execution.operations[number].tune.target.field
-    assert bool(ways) == (field.mask is not None or field.geometry.vectors <= FEW_VECTORS)
+    geometry = best_geometry(*whole.shapes["conv"][:1], *whole.shapes["conv"][2:], native.kernels(isa).lanes)
     generator = torch.Generator().manual_seed(seed)
     inputs = [torch.randn(whole.shapes[name], generator=generator) for name in whole.inputs]
     want = interpret(whole, *inputs)[0]
-    for way in ways:
-        execution.structures[number] = execution.steps(way.make(execution.binding()))
-        execution.segments = execution.build_segments()
-        torch.testing.assert_close(execution.run(*inputs)[0], want, rtol=1e-4, atol=2e-4)
+    ways = list(each_way(whole, 0, lanewise, isa, threads))
+    assert ways or geometry.vectors > FEW_VECTORS
+    for label, runtime in ways:
+        torch.testing.assert_close(runtime.run(*inputs)[0], want, rtol=1e-4, atol=2e-4, msg=label)

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from st3.engine.layout import NO_BORDER, Border, Field, Strides, best_geometry, gather_index, squares_of
+from st3.engine.plan.layout import NO_BORDER, Border, Field, Strides, best_geometry, gather_index, squares_of
 
 
 @pytest.mark.parametrize("lanes", [4, 16])

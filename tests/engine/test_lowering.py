@@ -6,8 +6,8 @@ from torch import nn
 
 import st3
 from st3.engine import native, program
-from st3.engine.execution import Execution
-from st3.engine.lowering import lower
+from st3.engine.plan.lower import lower
+from st3.engine.plan.planner import Planner
 
 IN_TORCH = {program.Softmax, program.InTorch}
 
@@ -28,7 +28,10 @@ def test_every_kind_of_step_except_two_has_a_rule():
 def test_pixels_outside_the_image_become_zero_only_if_a_reader_needs_them(kernel, is_masked):
     model = nn.Sequential(nn.Conv2d(3, 8, 1), nn.Conv2d(8, 8, kernel, padding=kernel // 2)).eval()
     fast = st3.engine.compile(model, torch.randn(1, 3, 14, 14), threads=1, tune=False)
-    first = next(operation.tune for operation in Execution(fast.program).operations if operation.tune)
+    planner = Planner(fast.program, native.kernels(), threads=1)
+    for step in fast.program:
+        lower(step, planner)
+    first = next(operation.tune for operation in planner.operations if operation.tune)
     first = getattr(first, "first", first)  # two 1x1 convolutions may be one operation
     assert first.target.field.mask is not None
     assert first.is_masked is is_masked

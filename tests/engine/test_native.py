@@ -1,6 +1,5 @@
 """Loading and building the library, and the errors that say what is missing."""
 
-import contextlib
 import shutil
 import subprocess
 
@@ -11,8 +10,7 @@ from st3.engine import native
 from st3.engine.build import BuildError, build, compiler
 from st3.engine.program import Conv, Program
 from st3.engine.reference import interpret
-from st3.engine.runtime import Runtime
-from st3.engine.structures import MOST_OUTPUTS
+from st3.engine.run import Runtime, TorchRuntime, make_runner
 
 
 def test_a_missing_library_is_named(tmp_path, monkeypatch):
@@ -56,14 +54,6 @@ def test_a_damaged_library_is_not_loaded(tmp_path, monkeypatch, kept):
     assert_not_used(library, monkeypatch)
 
 
-@pytest.mark.skipif(not native.is_built(), reason="the kernels are not built")
-def test_no_kernel_computes_more_outputs_at_a_time_than_the_bias_is_padded_for():
-    for name in ("avx512", "avx2", "baseline"):
-        with contextlib.suppress(native.NativeError):  # not on this processor
-            variants = native.kernels(name).variants.values()
-            assert max(each.outputs for some in variants for each in some) <= MOST_OUTPUTS
-
-
 @pytest.mark.skipif(not shutil.which("cc"), reason="needs a C compiler")
 def test_a_library_without_a_seal_is_not_used(tmp_path, monkeypatch):
     source, library = tmp_path / "old.c", tmp_path / "old.so"
@@ -82,7 +72,9 @@ def test_without_a_library_everything_runs_in_torch(tmp_path, monkeypatch):
     program = Program(
         steps=(conv,), shapes={"x": (1, 3, 4, 4), "conv": (1, 3, 4, 4)}, inputs=("x",), outputs=("conv",)
     )
-    runtime = Runtime(program)
+    monkeypatch.setattr("st3.engine.run._warn_once", lambda reason: None)
+    runtime = make_runner(program, threads=1, tune=False)
+    assert isinstance(runtime, TorchRuntime)
     x = torch.randn(1, 3, 4, 4)
     assert torch.equal(runtime.run(x)[0], interpret(program, x)[0])
     assert [choice.kernel for choice in runtime.choices()] == ["torch"]
@@ -117,5 +109,5 @@ def test_an_input_of_another_shape_is_named():
 
     program = Program(steps=(), shapes={"x": (2, 3)}, inputs=("x",), outputs=("x",))
     with pytest.raises(ValueError) as fault:
-        Runtime(program).run(torch.zeros(3, 2))
+        Runtime(program, tune=False).run(torch.zeros(3, 2))
     assert str(fault.value) == "input 'x' has shape (3, 2); the program was compiled for (2, 3)"

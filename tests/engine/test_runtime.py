@@ -8,11 +8,12 @@ import pytest
 import torch
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
+from tests.engine.ways import alternatives, each_way
 
-from st3.engine import cost_model, native
-from st3.engine.batches import batch_part
-from st3.engine.dense import DenseExecution
-from st3.engine.execution import Execution
+from st3.engine import native
+from st3.engine.plan import cost
+from st3.engine.plan.make import batch_part
+from st3.engine.plan.operation import Alternative
 from st3.engine.program import (
     Activation,
     AdaptiveAverage,
@@ -33,7 +34,7 @@ from st3.engine.program import (
     Step,
 )
 from st3.engine.reference import interpret
-from st3.engine.runtime import Runtime
+from st3.engine.run import Runtime
 
 pytestmark = pytest.mark.skipif(not native.is_built(), reason="the kernels are not built")
 
@@ -124,17 +125,16 @@ def test_a_convolution_of_any_shape_agrees_with_torch(made, isa, threads):
 def assert_every_alternative_is_right(conv: Conv, shape: tuple[int, ...], isa: str) -> set[str]:
     """Compare the best and the worst estimates of every kind of kernel with torch; return the kinds."""
     whole = program([conv], {"x": shape}, ("conv",))
-    runtime = Execution(whole, isa=isa)
     x = torch.randn(shape)
     want = interpret(whole, x)[0]
-    number = next(i for i, operation in enumerate(runtime.operations) if operation.tune)
-    kinds = {alternative.kernel for alternative in runtime.alternatives[number]}
-    for kind in kinds:
-        some = [each for each in runtime.alternatives[number] if each.kernel == kind]
-        for alternative in some if len(some) < 12 else some[:9] + some[-2:]:
-            runtime.structures[number] = runtime.steps(alternative.make(runtime.binding()))
-            runtime.segments = runtime.build_segments()
-            torch.testing.assert_close(runtime.run(x)[0], want, rtol=1e-4, atol=2e-4, msg=alternative.label)
+    kinds = {alternative.kernel for alternative in alternatives(whole, isa)[0]}
+
+    def some(offered: list[Alternative]) -> list[Alternative]:
+        by_kind = [[each for each in offered if each.kernel == kind] for kind in kinds]
+        return [each for of in by_kind for each in (of if len(of) < 12 else of[:9] + of[-2:])]
+
+    for label, runtime in each_way(whole, 0, some, isa):
+        torch.testing.assert_close(runtime.run(x)[0], want, rtol=1e-4, atol=2e-4, msg=label)
     return kinds
 
 
@@ -143,7 +143,7 @@ def assert_every_alternative_is_right(conv: Conv, shape: tuple[int, ...], isa: s
 def test_every_alternative_of_a_convolution_agrees_with_torch(made, isa, cache):
     conv, shape = made
     with patch.object(
-        cost_model, "INPUT_BYTES", cache
+        cost, "INPUT_BYTES", cache
     ):  # a small one splits the channels of dense kernels into blocks
         kinds = assert_every_alternative_is_right(conv, shape, isa)
     assert ("dense" in kinds) == (conv.groups == 1)
@@ -350,20 +350,6 @@ def test_an_output_that_is_an_input_is_a_copy():
     (y,) = Runtime(made, tune=False).run(x)
     assert torch.equal(x, y)
     assert y.data_ptr() != x.data_ptr()
-
-
-@settings(max_examples=15)
-@given(made=convolutions(), residual=st.booleans())
-def test_the_dense_execution_agrees_with_torch(made, residual):
-    conv, shape = made
-    whole = program([conv], {"x": shape}, ("conv",))
-    if residual:
-        conv = replace(conv, sources=("x", "rest"))
-        shapes = {**whole.shapes, "rest": whole.shapes["conv"]}
-        whole = Program(steps=(conv,), shapes=shapes, inputs=("x", "rest"), outputs=("conv",))
-    inputs = [torch.randn(whole.shapes[name]) for name in whole.inputs]
-    (got,), (want,) = DenseExecution(whole).run(*inputs), interpret(whole, *inputs)
-    torch.testing.assert_close(got, want, rtol=1e-4, atol=2e-4)
 
 
 @pytest.mark.parametrize("threads", [1, 2, 4, 7])

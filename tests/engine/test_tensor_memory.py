@@ -1,7 +1,5 @@
 """Kernels read and write addresses: they get float32 tensors in memory, or the call is refused."""
 
-import time
-
 import pytest
 import torch
 from torch import nn
@@ -9,7 +7,6 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 
 import st3
 from st3.engine import native
-from st3.engine.batches import BatchedExecution
 
 pytestmark = pytest.mark.skipif(not native.is_built(), reason="the kernels are not built")
 
@@ -67,33 +64,3 @@ def test_tensors_without_data_are_refused(call):
         call(fast)
     assert str(fault.value).replace("16, 18, 18", "3, 20, 20") == REFUSAL
     assert torch.equal(fast(X), want)
-
-
-def test_a_call_that_fails_waits_for_its_threads_since_they_use_the_memory_of_the_next_call(monkeypatch):
-    x = torch.randn(8, 3, 150, 150)
-    fast = st3.engine.compile(net(), x, threads=2, tune=False)
-    want = fast(x)
-    batched = fast._last.executor.execution
-    assert isinstance(batched, BatchedExecution)
-    first, second = batched.executions
-    ended = []
-
-    def fails(*inputs):
-        time.sleep(0.05)  # until the other one has started
-        raise KeyboardInterrupt
-
-    def slow(*inputs, run=second.run):
-        time.sleep(0.2)
-        answer = run(*inputs)
-        ended.append(True)
-        return answer
-
-    with monkeypatch.context() as patch:
-        patch.setattr(first, "run", fails)
-        patch.setattr(second, "run", slow)
-        with pytest.raises(KeyboardInterrupt):
-            fast(x)
-        count = len(ended)
-        time.sleep(0.5)
-    assert count == len(ended) > 0
-    assert torch.equal(fast(x), want)

@@ -1,7 +1,9 @@
 """`compile` and the compiled model, which has one program per input shape."""
 
-import copy
+import statistics
+import time
 from collections import OrderedDict
+from collections.abc import Callable
 from typing import Any, NoReturn
 
 import torch
@@ -10,20 +12,21 @@ from torch.utils._pytree import TreeSpec, tree_flatten, tree_unflatten
 
 from ..core.layers.find import unwrap
 from .checks import check_input, check_model, example_arguments, shape_text
-from .executor import make_executor
+from .compact import CompactModel
 from .frontend import Translation, capture, translate
 from .locks import Lock
+from .native import Store, give_back_memory
 from .optimise import optimise
 from .program import Program
-from .reporting import report_text
-from .specialisation import Specialisation
-from .torch_state import plain_torch
+from .report import report_text
+from .run import make_runner
+from .specialisation import OwnWay, Specialisation, torch_threads
 
 __all__ = ["Compiled", "compile"]
 
 MOST_THREADS = 1024  # more is surely a mistake: each thread has a scratch buffer
 SHAPES = 8  # programs kept; the least recently used is dropped
-TRACING = Lock()  # torch's tracer patches modules for all threads, so one model is traced at a time
+RACE_ROUNDS, RACE_SECONDS = 7, 1.0  # of the comparison with torch's own way: at most so many, at most so long
 
 
 def compile(
@@ -50,28 +53,29 @@ def compile(
 
 
 class Compiled:
-    """A compiled model, to be called like the model. A new input shape is compiled at its first call."""
+    """A compiled model, to be called like the model. A new input shape is compiled at its first call.
+
+    Several threads may call it at once. For a shape for which torch is faster, it calls the model in torch.
+    """
 
     def __init__(
         self, model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], threads: int, tune: bool
     ) -> None:
         self._name = type(model).__name__
-        with plain_torch():
-            self._model = copy.deepcopy(model).requires_grad_(
-                False
-            )  # shapes compiled later have the weights of now
+        self._model = CompactModel(model)  # shapes compiled later have the weights of now
+        self._store = Store()
         self._threads, self._tune = threads, tune
         self._example, self._spec = tree_flatten((args, kwargs))
         self._is_plain = self._spec == tree_flatten((tuple(self._example), {}))[1]
         check_input(self._example)
-        self._specialisations: OrderedDict[Any, Specialisation] = OrderedDict()
-        self._lock = Lock()  # for the specialisations; each of them has a lock too
+        self._specialisations: OrderedDict[Any, Specialisation | OwnWay] = OrderedDict()
+        self._lock = Lock()  # for the specialisations
         self._last = self._for(self._example, self._spec)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Return what the model returns, in the same structure, without gradients."""
         last = self._last
-        if self._is_plain and not kwargs and last.fits_fast_path(args):
+        if self._is_plain and not kwargs and isinstance(last, Specialisation) and last.fits_fast_path(args):
             return last.run_fast_path(args)
         leaves, spec = self._flatten(args, kwargs)
         if spec is not self._spec and spec != self._spec:
@@ -93,29 +97,47 @@ class Compiled:
 
     def report(self) -> str:
         """Return a table of the steps for the last shape used: kernels, times, zeros, what runs in torch."""
-        specialisation = self._last
-        with plain_torch(), specialisation.lock:  # timing uses the same memory as calls
-            return report_text(self._name, specialisation.shapes, specialisation.executor, self._threads)
+        last = self._last
+        with torch_threads(self._threads):
+            return report_text(self._name, last, self._program(last.given), self._threads)
 
     @property
     def program(self) -> Program:
-        """The steps for the last shape used."""
-        return self._last.executor.program
+        """The steps for the last shape used, made anew: a compiled model keeps its weights as kernels read them."""
+        return self._program(self._last.given)
 
-    def _for(self, leaves: list[Any], spec: TreeSpec) -> Specialisation:
+    def _program(self, leaves: list[Any]) -> Program:
+        args, kwargs = tree_unflatten(leaves, self._spec)
+        with self._model.whole() as model:
+            return optimise(_translate(model, args, kwargs).program)
+
+    def _for(self, leaves: list[Any], spec: TreeSpec) -> Specialisation | OwnWay:
         # The type is part of the key: 1, True and 1.0 are equal, but a model may distinguish them.
         key = tuple(tuple(leaf.shape) if isinstance(leaf, Tensor) else (type(leaf), leaf) for leaf in leaves)
         if key in self._specialisations:
             self._specialisations.move_to_end(key)
             return self._specialisations[key]
-        args, kwargs = tree_unflatten(leaves, spec)
-        with plain_torch():
-            translation = _translate(self._model, args, kwargs)
-            executor = make_executor(optimise(translation.program), self._threads, self._tune)
-            self._specialisations[key] = made = Specialisation(translation, executor, leaves)
+        self._specialisations[key] = made = self._compile(leaves, spec)
+        give_back_memory()
         if len(self._specialisations) > SHAPES:
             self._specialisations.popitem(last=False)
         return made
+
+    def _compile(self, leaves: list[Any], spec: TreeSpec) -> Specialisation | OwnWay:
+        args, kwargs = tree_unflatten(leaves, spec)
+        with self._model.whole() as model:
+            translation = _translate(model, args, kwargs)
+            program = optimise(translation.program)
+            runner = make_runner(program, self._threads, self._tune, self._store)
+            made = Specialisation(translation, runner, leaves)
+            if not self._tune:
+                return made
+            own = OwnWay(model, spec, self._threads, leaves)
+            engine_ms, torch_ms = _race(lambda: made(leaves), lambda: own(leaves))
+        if engine_ms <= torch_ms:
+            return made
+        own.model = self._model.keep_whole()
+        return own
 
     def __reduce__(self) -> NoReturn:
         raise TypeError(
@@ -128,13 +150,27 @@ class Compiled:
 
 
 def _translate(model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Translation:
-    with TRACING:
-        try:
-            captured = capture(model, args, kwargs)
-        except ValueError:
-            _check_runs(model, args, kwargs)
-            raise
+    try:
+        captured = capture(model, args, kwargs)
+    except ValueError:
+        _check_runs(model, args, kwargs)
+        raise
     return translate(captured)
+
+
+def _race(*calls: Callable[[], object]) -> list[float]:
+    """Return the median milliseconds of each call, from interleaved runs."""
+    taken: list[list[float]] = [[] for _ in calls]
+    begin = time.perf_counter()
+    for turn in range(1 + RACE_ROUNDS):
+        for call, times in zip(calls, taken, strict=True):
+            start = time.perf_counter()
+            call()
+            if turn:  # the first call of each warms up
+                times.append(1e3 * (time.perf_counter() - start))
+        if turn > 1 and time.perf_counter() - begin > RACE_SECONDS:
+            break
+    return [statistics.median(times) for times in taken]
 
 
 def _check_runs(model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:

@@ -1,61 +1,102 @@
-"""A compiled model for one input shape: runs its program and assembles the model's outputs."""
+"""A compiled model for one input shape: runs its program, or torch's own way, and assembles the model's outputs."""
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
 from torch import Tensor
-from torch.utils._pytree import tree_unflatten
+from torch.utils._pytree import TreeSpec, tree_flatten, tree_unflatten
 
 from .checks import shape_text
-from .executor import Executor
-from .fast_path import FastPath, make_fast_path
 from .frontend import Read, TorchCall, Translation, to_float_bits
-from .locks import Lock
+from .run import Runner, Runtime
 from .torch_state import plain_torch
 
-__all__ = ["Specialisation"]
+__all__ = ["OwnWay", "Specialisation"]
 
 
 class Specialisation:
-    """Runs a program on the leaves of the arguments, one call at a time, since all calls share its memory."""
+    """Runs a program on the leaves of the arguments. Any number of calls may run at once."""
 
-    def __init__(self, translation: Translation, executor: Executor, leaves: list[Any]) -> None:
-        self.executor, self.out_spec, self.leaves = executor, translation.out_spec, translation.leaves
+    def __init__(self, translation: Translation, runner: Runner, leaves: list[Any]) -> None:
+        self.runner, self.out_spec, self.leaves = runner, translation.out_spec, translation.leaves
+        self.outputs = translation.program.outputs
         self.is_single = self.out_spec.is_leaf()
-        self.lock = Lock()
-        self.shapes = ", ".join(shape_text(leaf) for leaf in leaves if isinstance(leaf, Tensor))
-        self.fast_path = self._make_fast_path(leaves)
-
-    def _make_fast_path(self, leaves: list[Any]) -> FastPath | None:
-        """Return a fast path if the arguments are the program's inputs and its outputs are the model's, unchanged."""
+        self.given, self.shapes = leaves, shapes_text(leaves)
+        # The fast path: the arguments are the program's inputs, and its outputs the model's, unchanged.
         is_taken = all(isinstance(leaf, Tensor) and leaf.dtype is torch.float32 for leaf in leaves)
         read = tuple(leaf.name for leaf in self.leaves if isinstance(leaf, Read))
-        is_given = len(read) == len(self.leaves) and read == self.executor.program.outputs
-        return make_fast_path(self.executor) if is_taken and is_given else None
+        is_given = len(read) == len(self.leaves) and read == self.outputs
+        self.fast: Runtime | None = None
+        if isinstance(runner, Runtime) and runner.planned.is_whole and is_taken and is_given:
+            self.fast = runner
 
     def fits_fast_path(self, args: tuple[Any, ...]) -> bool:
         """Return whether `run_fast_path` may be called with these arguments."""
-        return self.fast_path is not None and self.fast_path.fits(args)
+        return self.fast is not None and self.fast.fits(args)
 
     def run_fast_path(self, args: tuple[Tensor, ...]) -> Any:
         """Return the model's output with as little overhead as possible."""
-        assert self.fast_path is not None
-        with self.lock:
-            outputs = self.fast_path(args)
+        assert self.fast is not None
+        outputs = self.fast.run_fitting(args)
         return outputs[0] if self.is_single else tree_unflatten(outputs, self.out_spec)
 
     def __call__(self, leaves: list[Any]) -> Any:
-        with plain_torch(), self.lock:
+        with plain_torch():
             tensors = [to_float_bits(_materialise(leaf)) for leaf in leaves if isinstance(leaf, Tensor)]
-            values = dict(zip(self.executor.program.outputs, self.executor.run(*tensors), strict=True))
+            values = dict(zip(self.outputs, self.runner.run(*tensors), strict=True))
             outputs = [_output(leaf, values) for leaf in self.leaves]
-        taken = {leaf.untyped_storage().data_ptr() for leaf in leaves if isinstance(leaf, Tensor)}
-        for place, output in enumerate(outputs):
-            # An output must not share memory with the caller's input or another output.
-            if isinstance(output, Tensor):
-                outputs[place] = output.clone() if output.untyped_storage().data_ptr() in taken else output
-                taken.add(outputs[place].untyped_storage().data_ptr())
+        separate(outputs, leaves)
         return outputs[0] if self.is_single else tree_unflatten(outputs, self.out_spec)
+
+
+class OwnWay:
+    """Runs the model itself in torch, for a shape for which the program is slower."""
+
+    def __init__(self, model: Callable[..., Any], spec: TreeSpec, threads: int, leaves: list[Any]) -> None:
+        self.model, self.spec, self.threads = model, spec, threads
+        self.given, self.shapes = leaves, shapes_text(leaves)
+
+    def __call__(self, leaves: list[Any]) -> Any:
+        args, kwargs = tree_unflatten([_detach(leaf) for leaf in leaves], self.spec)
+        with plain_torch(), torch_threads(self.threads):
+            found = self.model(*args, **kwargs)
+        flat, spec = tree_flatten(found)
+        separate(flat, leaves)
+        return tree_unflatten(flat, spec)
+
+
+class torch_threads:
+    """Torch with a number of threads, to be used with `with`."""
+
+    def __init__(self, threads: int) -> None:
+        self.threads = threads
+
+    def __enter__(self) -> None:
+        self.before = torch.get_num_threads()
+        if self.before != self.threads:
+            torch.set_num_threads(self.threads)
+
+    def __exit__(self, *failure: object) -> None:
+        if self.before != self.threads:
+            torch.set_num_threads(self.before)
+
+
+def shapes_text(leaves: list[Any]) -> str:
+    return ", ".join(shape_text(leaf) for leaf in leaves if isinstance(leaf, Tensor))
+
+
+def separate(outputs: list[Any], inputs: list[Any]) -> None:
+    """Copy outputs that share memory with the caller's inputs or with another output."""
+    taken = {leaf.untyped_storage().data_ptr() for leaf in inputs if isinstance(leaf, Tensor)}
+    for place, output in enumerate(outputs):
+        if isinstance(output, Tensor):
+            outputs[place] = output.clone() if output.untyped_storage().data_ptr() in taken else output
+            taken.add(outputs[place].untyped_storage().data_ptr())
+
+
+def _detach(leaf: Any) -> Any:
+    return leaf.detach() if isinstance(leaf, Tensor) else leaf
 
 
 def _materialise(tensor: Tensor) -> Tensor:

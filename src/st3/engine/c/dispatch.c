@@ -1,7 +1,7 @@
 // Selects the kernels for this processor.
 #include <string.h>
 
-#include "plan.h"
+#include "session.h"
 
 extern const Kernels st3_kernels_baseline;
 #if defined(__x86_64__)
@@ -9,7 +9,7 @@ extern const Kernels st3_kernels_avx2, st3_kernels_avx512;
 #endif
 
 // `wanted` is a name, or NULL for the best. Returns NULL if it is not compiled or this processor does not support it.
-PUBLIC const Kernels* st3_kernels(const char* wanted) {
+const Kernels* st3_kernels(const char* wanted) {
 #if defined(__x86_64__)
     __builtin_cpu_init();
     int avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma");
@@ -22,11 +22,9 @@ PUBLIC const Kernels* st3_kernels(const char* wanted) {
     return 0;
 }
 
-PUBLIC int64_t st3_size(int32_t which) {
-    static const int64_t sizes[] = {sizeof(Item), sizeof(Tile), sizeof(Span), sizeof(Block), sizeof(Epilogue),
-                                    sizeof(Sparse), sizeof(Dense), sizeof(Border), sizeof(Move), sizeof(Transpose),
-                                    sizeof(Window), sizeof(Average), sizeof(Combine), sizeof(Rows), sizeof(Chain),
-                                    sizeof(Tilewise), sizeof(Depthwise), sizeof(Lanewise), sizeof(Pair),
-                                    sizeof(Norm), sizeof(GroupNorm), sizeof(Rowwise), sizeof(Step), sizeof(Kernels)};
-    return which < (int32_t)(sizeof sizes / sizeof *sizes) ? sizes[which] : -1;
+const char* st3_kernels_name(const Kernels* kernels) { return kernels->name; }
+int32_t st3_kernels_lanes(const Kernels* kernels) { return kernels->lanes; }
+const int32_t* st3_kernels_variants(const Kernels* kernels, int32_t* count) {
+    *count = kernels->variant_count;
+    return kernels->variants;
 }

@@ -11,10 +11,10 @@
 #define TEXT_(a) #a
 #define TEXT(a) TEXT_(a)
 
-#define SPARSE_SIZE(R, C, S) R, C, S, SPARSE_OUTPUTS((R) * (C)), 0,
-#define DENSE_SIZE(R, C, S) R, C, S, DENSE_OUTPUTS((R) * (C)), 1,
-#define DEPTHWISE_SIZE(R, C, S) R, C, S, 1, 2,
-#define SPAN_SIZE(R, C, S) R, C, S, BUNDLE, 3,
+#define SPARSE_SIZE(R, C, S) R, C, S, SPARSE_OUTPUTS((R) * (C)), SPARSE,
+#define DENSE_SIZE(R, C, S) R, C, S, DENSE_OUTPUTS((R) * (C)), DENSE,
+#define DEPTHWISE_SIZE(R, C, S) R, C, S, 1, DEPTHWISE,
+#define SPAN_SIZE(R, C, S) R, C, S, BUNDLE, LANEWISE,
 
 static const int32_t sizes[] = {
     SMALL_TILES(SPARSE_SIZE)

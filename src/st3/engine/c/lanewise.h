@@ -10,7 +10,6 @@
 #include "transpose.h"
 
 #define OUTPUT_VECTORS 2  // per pixel
-#define PREFETCH_TAPS 8   // distance at which inputs and weights are prefetched into the L1 cache
 #define BUNDLE (OUTPUT_VECTORS * LANES)
 
 typedef void (*LanewiseKernel)(const Lanewise*, const float*, const float*, const float*, float*, const char*, int64_t);
@@ -26,8 +25,8 @@ INLINE void lanewise_span(const Lanewise* a, const float* weight, const float* b
     for (const int32_t* tap = a->taps; tap < end; tap++, weight += BUNDLE, prefetch += prefetch_step) {
         const float* from = (const float*)((const char*)in + *tap);
         __builtin_prefetch(prefetch, 0, 2);
-        __builtin_prefetch((const char*)in + tap[PREFETCH_TAPS]);
-        UNROLL for (int v = 0; v < OUTPUT_VECTORS; v++) __builtin_prefetch(weight + PREFETCH_TAPS * BUNDLE + v * LANES);
+        __builtin_prefetch((const char*)in + tap[LANEWISE_PREFETCH]);
+        UNROLL for (int v = 0; v < OUTPUT_VECTORS; v++) __builtin_prefetch(weight + LANEWISE_PREFETCH * BUNDLE + v * LANES);
         vec weights[OUTPUT_VECTORS];
         UNROLL for (int v = 0; v < OUTPUT_VECTORS; v++) {
             weights[v] = load(weight + v * LANES);

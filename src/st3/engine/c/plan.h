@@ -1,5 +1,12 @@
-// The structures of a plan. Python fills them in; engine/plan.py mirrors them field by field.
-// Offsets and strides count floats, unless a name says bytes. Every plane is aligned to one vector.
+// The structures of a plan, each stated once as a list of fields: the list makes the C structure, the text by which
+// Python makes the same structure (st3_schema), and the table of pointers that `bind` turns into addresses.
+//
+//     P(type, name)  a pointer        L(name)  int64_t     I(name)  int32_t     U(name)  uint32_t     F(name)  float
+//     N(type, name)  a structure
+//
+// A plan holds no addresses: it can be written to a file, and any number of sessions can share it. Where a bound
+// structure has a pointer, the plan has a reference: a region in the upper four bits and a number below. Reference 0 is
+// NULL. Offsets and strides count floats, unless a name says bytes. Every plane is aligned to one vector.
 #ifndef ST3_PLAN_H
 #define ST3_PLAN_H
 
@@ -7,258 +14,223 @@
 
 #define PUBLIC __attribute__((visibility("default")))
 
-enum {
-    SPARSE, DENSE, BORDER, MOVE, TRANSPOSE, WINDOW, AVERAGE, COMBINE, ROWS, CHAIN, TILEWISE, DEPTHWISE, LANEWISE,
-    PAIR, NORM, GROUP_NORM, ROWWISE, KINDS
-};
-enum { PLAIN, GELU, GELU_TANH, SILU, HARDSWISH, HARDSIGMOID, SIGMOID, TANH, LEAKY_RELU, ELU };
+// The regions of references: bytes from the start of a session's arena, the number of a constant, bytes from the start
+// of the plan's structures.
+#define ARENA 1
+#define CONSTANT 2
+#define STRUCTURE 3
+#define REGION_SHIFT 60
+#define LANEWISE_PREFETCH 8  // taps beyond the last one that the lanewise kernel reads
+#define NUMBERS(X) X(ARENA) X(CONSTANT) X(STRUCTURE) X(REGION_SHIFT) X(LANEWISE_PREFETCH)
+
+// Activations that are not a clamp, in the order of their numbers.
+#define FUNCTIONS(A) \
+    A(PLAIN, none) A(GELU, gelu) A(GELU_TANH, gelu_tanh) A(SILU, silu) A(HARDSWISH, hardswish) \
+    A(HARDSIGMOID, hardsigmoid) A(SIGMOID, sigmoid) A(TANH, tanh) A(LEAKY_RELU, leaky_relu) A(ELU, elu)
+
+// The kinds of steps, and the structure that each is called with.
+#define KINDS_OF(K) \
+    K(SPARSE, Sparse) K(DENSE, Dense) K(BORDER, Border) K(MOVE, Move) K(TRANSPOSE, Transpose) K(WINDOW, Window) \
+    K(AVERAGE, Average) K(COMBINE, Combine) K(ROWS, Rows) K(CHAIN, Chain) K(TILEWISE, Tilewise) \
+    K(DEPTHWISE, Depthwise) K(LANEWISE, Lanewise) K(PAIR, Pair) K(NORM, Norm) K(GROUP_NORM, GroupNorm) \
+    K(ROWWISE, Rowwise)
+
+#define AS_ENUM(name, ...) name,
+enum { FUNCTIONS(AS_ENUM) FUNCTION_COUNT };
+enum { KINDS_OF(AS_ENUM) KINDS };
 
 // One non-zero weight and the byte offset of its input. A bundle of K outputs stores K offsets, then K weights.
-typedef struct {
-    uint32_t offset;
-    float weight;
-} Item;
+#define FIELDS_Item(S, P, L, I, U, F, N) U(S, offset) F(S, weight)
 
 // A rectangle of vectors in a plane, and the kernel for its size.
-typedef struct {
-    int32_t in, out, residual, mask, kernel;
-} Tile;
+#define FIELDS_Tile(S, P, L, I, U, F, N) I(S, in) I(S, out) I(S, residual) I(S, mask) I(S, kernel)
 
-// The weights of one group of outputs for one range of input channels.
-typedef struct {
-    int64_t items;   // index of its first item
-    int64_t bundle;  // index of its first bundle
-    int32_t bundles, first, last, base;  // `base`: the output whose partial sums are stored first
-} Block;
+// The weights of one group of outputs for one range of input channels: from item `items` and bundle `bundle` on.
+// `base`: the output whose partial sums are stored first.
+#define FIELDS_Block(S, P, L, I, U, F, N) \
+    L(S, items) L(S, bundle) I(S, bundles) I(S, first) I(S, last) I(S, base)
 
-// What follows the sum: add the residual, clamp, apply another activation, zero the pixels outside the image.
-typedef struct {
-    const float* residual;  // or NULL
-    int64_t residual_image, residual_plane, residual_row;
-    const int32_t* mask;  // or NULL
-    float low, high;
-    int64_t function;  // its number, and the bits of its parameter in the upper half
-} Epilogue;
+// A rectangle of lanes that starts at `lane`, and the kernel for its size; is_last: in its vector.
+#define FIELDS_Span(S, P, L, I, U, F, N) I(S, lane) I(S, kernel) I(S, is_last)
 
-typedef struct {
-    const float* in;
-    float* out;
-    const float* bias;
-    Epilogue epilogue;
-    const Item* items;
-    const int32_t* outputs;  // the outputs of each bundle; -1: none
-    const int32_t* lengths;  // items per output of each bundle
-    const Block* blocks;
-    const int32_t* groups;  // the blocks of group g: groups[g] .. groups[g + 1]
-    const Tile* tiles;
-    int64_t in_image, out_image, out_plane;
-    int64_t in_row, out_row, mask_row;
-    int64_t in_column;      // for kernels without a fixed column step
-    int64_t lowest_offset;  // bytes; item offsets are relative to a tile's first pixel plus this
-    int32_t group_count, tile_count, images, tile_major;
-} Sparse;
+// What follows the sum: add the residual (or NULL), clamp, apply another activation, zero the pixels outside the image
+// (mask, or NULL). The low half of `function` is its number, the high half the bits of its parameter.
+#define FIELDS_Epilogue(S, P, L, I, U, F, N) \
+    P(S, const float, residual) L(S, residual_image) L(S, residual_plane) L(S, residual_row) \
+    P(S, const int32_t, mask) F(S, low) F(S, high) L(S, function)
 
-typedef struct {
-    const float* in;
-    float* out;
-    const float* bias;
-    Epilogue epilogue;
-    const float* weights;  // [group][block][bundle of outputs][tap][output]
-    const int64_t* starts;  // of the weights of each block of each group
-    const int32_t* taps;    // bytes from a tile's first pixel
-    const int32_t* blocks;  // the taps of block b: blocks[b] .. blocks[b + 1]
-    const int32_t* bounds;  // the outputs of group g: bounds[g] .. bounds[g + 1]
-    const Tile* tiles;
-    int64_t in_image, out_image, out_plane;
-    int64_t in_row, out_row, mask_row, in_column;
-    int32_t block_count, group_count, tile_count, images, tile_major;
-} Dense;
+// A convolution by lists of non-zero weights.
+//   outputs     the outputs of each bundle; -1: none
+//   lengths     items per output of each bundle
+//   groups      the blocks of group g: groups[g] .. groups[g + 1]
+//   in_column   for kernels without a fixed column step
+//   lowest_offset  bytes; item offsets are relative to a tile's first pixel plus this
+#define FIELDS_Sparse(S, P, L, I, U, F, N) \
+    P(S, const float, in) P(S, float, out) P(S, const float, bias) N(S, Epilogue, epilogue) \
+    P(S, const Item, items) P(S, const int32_t, outputs) P(S, const int32_t, lengths) P(S, const Block, blocks) \
+    P(S, const int32_t, groups) P(S, const Tile, tiles) \
+    L(S, in_image) L(S, out_image) L(S, out_plane) L(S, in_row) L(S, out_row) L(S, mask_row) L(S, in_column) \
+    L(S, lowest_offset) I(S, group_count) I(S, tile_count) I(S, images) I(S, tile_major)
 
-// A rectangle of lanes that starts at `lane`, and the kernel for its size.
-typedef struct {
-    int32_t lane, kernel, is_last;  // is_last: in its vector
-} Span;
+// A convolution by all weights.
+//   weights     [group][block][bundle of outputs][tap][output]
+//   starts      of the weights of each block of each group
+//   taps        bytes from a tile's first pixel
+//   blocks      the taps of block b: blocks[b] .. blocks[b + 1]
+//   bounds      the outputs of group g: bounds[g] .. bounds[g + 1]
+#define FIELDS_Dense(S, P, L, I, U, F, N) \
+    P(S, const float, in) P(S, float, out) P(S, const float, bias) N(S, Epilogue, epilogue) \
+    P(S, const float, weights) P(S, const int64_t, starts) P(S, const int32_t, taps) P(S, const int32_t, blocks) \
+    P(S, const int32_t, bounds) P(S, const Tile, tiles) \
+    L(S, in_image) L(S, out_image) L(S, out_plane) L(S, in_row) L(S, out_row) L(S, mask_row) L(S, in_column) \
+    I(S, block_count) I(S, group_count) I(S, tile_count) I(S, images) I(S, tile_major)
 
 // A dense convolution vectorised over outputs.
-typedef struct {
-    const float* in;
-    float* out;
-    const float* bias;  // padded by one bundle of outputs
-    Epilogue epilogue;
-    const float* weights;   // [group][bundle of outputs][tap][output]
-    const int64_t* starts;  // of the weights of each group, and their end
-    const int32_t* taps;    // bytes from a tile's first pixel
-    const int32_t* bounds;  // the outputs of group g: bounds[g] .. bounds[g + 1]
-    const Tile* tiles;      // one vector each; `kernel` is the index of its first span
-    const Span* spans;
-    int64_t in_image, out_image, out_plane;
-    int64_t lane_row;  // lanes from one row of patches to the next
-    int32_t tap_count, group_count, tile_count, images;
-} Lanewise;
+//   bias        padded by one bundle of outputs
+//   weights     [group][bundle of outputs][tap][output]
+//   starts      of the weights of each group, and their end
+//   tiles       one vector each; `kernel` is the index of its first span
+//   lane_row    lanes from one row of patches to the next
+#define FIELDS_Lanewise(S, P, L, I, U, F, N) \
+    P(S, const float, in) P(S, float, out) P(S, const float, bias) N(S, Epilogue, epilogue) \
+    P(S, const float, weights) P(S, const int64_t, starts) P(S, const int32_t, taps) P(S, const int32_t, bounds) \
+    P(S, const Tile, tiles) P(S, const Span, spans) \
+    L(S, in_image) L(S, out_image) L(S, out_plane) L(S, lane_row) \
+    I(S, tap_count) I(S, group_count) I(S, tile_count) I(S, images)
 
-// A 3x3 depthwise convolution.
-typedef struct {
-    const float* in;
-    float* out;
-    const float* bias;
-    Epilogue epilogue;
-    const float* weights;  // nine per channel
-    const Tile* tiles;
-    int64_t in_image, in_plane, out_image, out_plane;
-    int64_t in_row, out_row, mask_row;
-    int64_t first_tap;  // floats from the first tap to a tile's first pixel
-    int32_t channels, channels_per_task, tile_count;
-} Depthwise;
+// A 3x3 depthwise convolution; nine weights per channel. first_tap: floats from the first tap to a tile's first pixel.
+#define FIELDS_Depthwise(S, P, L, I, U, F, N) \
+    P(S, const float, in) P(S, float, out) P(S, const float, bias) N(S, Epilogue, epilogue) \
+    P(S, const float, weights) P(S, const Tile, tiles) \
+    L(S, in_image) L(S, in_plane) L(S, out_image) L(S, out_plane) L(S, in_row) L(S, out_row) L(S, mask_row) \
+    L(S, first_tap) I(S, channels) I(S, channels_per_task) I(S, tile_count) I(S, images)
 
 // Fills the border around each lane's patch with copies from neighbouring lanes.
-typedef struct {
-    float* field;
-    const int32_t* entries;  // destination, source, shuffle
-    const int32_t* shuffles; // LANES indices and LANES masks each
-    int64_t plane;
-    int32_t entry_count;
-} Border;
+//   entries     destination, source, shuffle
+//   shuffles    LANES indices and LANES masks each
+#define FIELDS_Border(S, P, L, I, U, F, N) \
+    P(S, float, field) P(S, const int32_t, entries) P(S, const int32_t, shuffles) L(S, plane) I(S, entry_count) \
+    I(S, shuffle_count)
 
 // A change of layout: each destination vector gathers its lanes from the source.
-typedef struct {
-    const float* in;
-    float* out;
-    const int32_t* index;  // LANES per vector; -1: `fill`
-    const uint8_t* squares;  // per vector: whether a square (see moves.h) starts here; or NULL
-    int64_t in_image, in_plane, out_image, out_plane, vectors, last_lanes;
-    int64_t index_image, in_part, out_part;
-    float fill;
-    int32_t in_slot, out_slot, parts, planes, planes_per_task;
-} Move;
+//   index       LANES per vector; -1: `fill`
+//   squares     per vector: whether a square (see moves.h) starts here; or NULL
+#define FIELDS_Move(S, P, L, I, U, F, N) \
+    P(S, const float, in) P(S, float, out) P(S, const int32_t, index) P(S, const uint8_t, squares) \
+    L(S, in_image) L(S, in_plane) L(S, out_image) L(S, out_plane) L(S, vectors) L(S, last_lanes) L(S, index_image) \
+    L(S, in_part) L(S, out_part) F(S, fill) I(S, in_slot) I(S, out_slot) I(S, parts) I(S, planes) I(S, planes_per_task)
 
 // Converts between the rows of a matrix and a field whose channels are the matrix columns.
-typedef struct {
-    const float* in;
-    float* out;
-    int64_t plane;
-    int32_t in_slot, out_slot, rows, columns, width, to_rows;
-} Transpose;
+#define FIELDS_Transpose(S, P, L, I, U, F, N) \
+    P(S, const float, in) P(S, float, out) L(S, plane) \
+    I(S, in_slot) I(S, out_slot) I(S, rows) I(S, columns) I(S, width) I(S, to_rows)
 
-// Pooling.
-typedef struct {
-    const float* in;
-    float* out;
-    const int32_t* taps;   // bytes
-    const float* scale;    // average pooling: one factor per output pixel; NULL: max pooling
-    const int32_t* mask;
-    int64_t in_plane, out_plane, in_row, in_column, out_row;
-    int32_t tap_count, height, width;
-} Window;
+// Pooling. taps: bytes. scale: one factor per output pixel for average pooling; NULL: max pooling.
+#define FIELDS_Window(S, P, L, I, U, F, N) \
+    P(S, const float, in) P(S, float, out) P(S, const int32_t, taps) P(S, const float, scale) P(S, const int32_t, mask) \
+    L(S, in_plane) L(S, out_plane) L(S, in_row) L(S, in_column) L(S, out_row) I(S, tap_count) I(S, height) I(S, width)
 
-// Global average pooling.
-typedef struct {
-    const float* in;
-    float* out;  // (images, channels)
-    int64_t in_image, in_plane, in_row;
-    float scale;
-    int32_t image_lanes, channels, height, width;
-} Average;
+// Global average pooling to (images, channels).
+#define FIELDS_Average(S, P, L, I, U, F, N) \
+    P(S, const float, in) P(S, float, out) L(S, in_image) L(S, in_plane) L(S, in_row) F(S, scale) \
+    I(S, image_lanes) I(S, channels) I(S, height) I(S, width)
 
 // An elementwise step: epilogue(in * scale + shift).
-typedef struct {
-    const float* in;
-    float* out;
-    const float* scale;
-    const float* shift;
-    Epilogue epilogue;
-    int64_t in_image, in_plane, in_row, out_image, out_plane, out_row;
-    int32_t channels, height, width;
-} Combine;
+#define FIELDS_Combine(S, P, L, I, U, F, N) \
+    P(S, const float, in) P(S, float, out) P(S, const float, scale) P(S, const float, shift) N(S, Epilogue, epilogue) \
+    L(S, in_image) L(S, in_plane) L(S, in_row) L(S, out_image) L(S, out_plane) L(S, out_row) \
+    I(S, channels) I(S, height) I(S, width)
 
 // A matrix times a few vectors, vectorised over outputs. A slice is LANES outputs padded to the same length.
-typedef struct {
-    const float* in;   // (vectors, inputs)
-    float* out;        // (vectors, outputs)
-    const float* residual;
-    const float* bias; // padded to a multiple of LANES
-    const float* weights;
-    const int32_t* index;    // the input of each weight; NULL: the matrix is dense
-    const int32_t* order;    // the output of each lane; -1: none
-    const int64_t* starts;   // slices + 1, in vectors
-    float low, high;
-    int64_t function;
-    int32_t vectors, inputs, outputs, slices, slices_per_task, in_slot, out_slot;
-} Rows;
+//   in, out     (vectors, inputs), (vectors, outputs)
+//   bias        padded to a multiple of LANES
+//   index       the input of each weight; NULL: the matrix is dense
+//   order       the output of each lane; -1: none
+//   starts      slices + 1, in vectors
+#define FIELDS_Rows(S, P, L, I, U, F, N) \
+    P(S, const float, in) P(S, float, out) P(S, const float, residual) P(S, const float, bias) \
+    P(S, const float, weights) P(S, const int32_t, index) P(S, const int32_t, order) P(S, const int64_t, starts) \
+    F(S, low) F(S, high) L(S, function) I(S, vectors) I(S, inputs) I(S, outputs) I(S, slices) I(S, slices_per_task) \
+    I(S, in_slot) I(S, out_slot)
 
 // A convolution and a channel-wise step (depthwise convolution or pooling), a few channels at a time. The intermediate
 // result stays in the scratch buffer; a move or a border fill in between brings it into the layout of the second step.
-typedef struct {
-    const Sparse* sparse;  // the convolution: one of these three is set
-    const Dense* dense;
-    const Lanewise* lanewise;
-    const Border* border;  // or NULL
-    const Move* move;      // or NULL
-    const Sparse* next;    // the second step: one of these three is set
-    const Depthwise* depthwise;
-    const Window* window;
-    const int32_t* bounds;  // channels of group g: bounds[g] .. bounds[g + 1]
-    int64_t middle, plane, origin;             // what the convolution writes, in the scratch buffer
-    int64_t moved, moved_plane, moved_origin;  // what the second step reads
-    int32_t group_count, images;
-} Chain;
+//   sparse, dense, lanewise    the convolution: one of these three is set
+//   border, move               or NULL
+//   next, depthwise, window    the second step: one of these three is set
+//   bounds                     channels of group g: bounds[g] .. bounds[g + 1]
+//   middle, plane, origin      what the convolution writes, in the scratch buffer
+//   moved ...                  what the second step reads
+#define FIELDS_Chain(S, P, L, I, U, F, N) \
+    P(S, const Sparse, sparse) P(S, const Dense, dense) P(S, const Lanewise, lanewise) P(S, const Border, border) \
+    P(S, const Move, move) P(S, const Sparse, next) P(S, const Depthwise, depthwise) P(S, const Window, window) \
+    P(S, const int32_t, bounds) L(S, middle) L(S, plane) L(S, origin) L(S, moved) L(S, moved_plane) L(S, moved_origin) \
+    I(S, group_count) I(S, images)
 
 // Two 1x1 convolutions, one tile at a time: the second reads the tile from the L2 cache.
-typedef struct {
-    const Sparse* first;
-    const Sparse* second;
-} Tilewise;
+#define FIELDS_Tilewise(S, P, L, I, U, F, N) P(S, const Sparse, first) P(S, const Sparse, second)
 
 // The sum or product of two values: epilogue(in + other) or epilogue(in * other). `other` is a field, perhaps with one
 // plane for all channels; or, if image_lanes is not 0, one number per image and channel.
-typedef struct {
-    const float* in;
-    float* out;
-    const float* other;
-    Epilogue epilogue;
-    int64_t in_image, in_plane, in_row, out_image, out_plane, out_row, other_image, other_plane, other_row;
-    int32_t other_slot, image_lanes, is_product, channels, height, width;
-} Pair;
+#define FIELDS_Pair(S, P, L, I, U, F, N) \
+    P(S, const float, in) P(S, float, out) P(S, const float, other) N(S, Epilogue, epilogue) \
+    L(S, in_image) L(S, in_plane) L(S, in_row) L(S, out_image) L(S, out_plane) L(S, out_row) \
+    L(S, other_image) L(S, other_plane) L(S, other_row) \
+    I(S, other_slot) I(S, image_lanes) I(S, is_product) I(S, channels) I(S, height) I(S, width)
 
-// Layer norm (centred) or RMS norm over the channels of each pixel.
-typedef struct {
-    const float* in;
-    float* out;
-    const float* scale;  // or NULL
-    const float* shift;  // or NULL
-    const int32_t* mask;
-    int64_t in_image, in_plane, in_row, out_image, out_plane, out_row;
-    float eps;
-    int32_t is_centred, channels, height, width;
-} Norm;
+// Layer norm (centred) or RMS norm over the channels of each pixel; scale, shift and mask, or NULL.
+#define FIELDS_Norm(S, P, L, I, U, F, N) \
+    P(S, const float, in) P(S, float, out) P(S, const float, scale) P(S, const float, shift) P(S, const int32_t, mask) \
+    L(S, in_image) L(S, in_plane) L(S, in_row) L(S, out_image) L(S, out_plane) L(S, out_row) \
+    F(S, eps) I(S, is_centred) I(S, channels) I(S, height) I(S, width)
 
-// Group norm over the pixels and `channels` channels of each group.
-typedef struct {
-    const float* in;
-    float* out;
-    const float* scale;  // or NULL
-    const float* shift;  // or NULL
-    const int32_t* mask;
-    int64_t in_image, in_plane, in_row, out_image, out_plane, out_row;
-    float eps, part;  // part: 1 / (numbers in a group)
-    int32_t channels, height, width, groups, image_lanes;
-} GroupNorm;
+// Group norm over the pixels and `channels` channels of each group. part: 1 / (numbers in a group).
+#define FIELDS_GroupNorm(S, P, L, I, U, F, N) \
+    P(S, const float, in) P(S, float, out) P(S, const float, scale) P(S, const float, shift) P(S, const int32_t, mask) \
+    L(S, in_image) L(S, in_plane) L(S, in_row) L(S, out_image) L(S, out_plane) L(S, out_row) \
+    F(S, eps) F(S, part) I(S, channels) I(S, height) I(S, width) I(S, groups) I(S, image_lanes)
 
-// Rows in contiguous order: activation(norm(in) * scale + shift), then the sum or product with `other`.
-typedef struct {
-    const float* in;
-    float* out;
-    const float* other;  // or NULL
-    const float* scale;  // or NULL
-    const float* shift;  // or NULL
-    int64_t in_row, other_row, function;  // other_row: 1 if `other` has one number per row
-    float eps, low, high;
-    int32_t in_slot, out_slot, other_slot, is_norm, is_centred, is_product, columns;
-} Rowwise;
+// Rows in contiguous order: norm(in) * scale + shift, then the sum or product with `other`, then the activation.
+//   other, scale, shift   or NULL
+//   other_row             1 if `other` has one number per row
+#define FIELDS_Rowwise(S, P, L, I, U, F, N) \
+    P(S, const float, in) P(S, float, out) P(S, const float, other) P(S, const float, scale) P(S, const float, shift) \
+    L(S, in_row) L(S, other_row) L(S, function) F(S, eps) F(S, low) F(S, high) \
+    I(S, in_slot) I(S, out_slot) I(S, other_slot) I(S, is_norm) I(S, is_centred) I(S, is_product) I(S, columns)
 
-typedef struct {
-    int32_t kind, tasks;
-    const void* arguments;
-} Step;
+// A step of a plan: its kind, its number of tasks, and where its structure starts, in bytes.
+#define FIELDS_Step(S, P, L, I, U, F, N) I(S, kind) I(S, tasks) L(S, arguments)
+
+// An array that kernels read; in a plan, `address` is only known once the array is in memory.
+#define FIELDS_Constant(S, P, L, I, U, F, N) P(S, const void, address) L(S, bytes)
+
+// A plan: the steps, their structures, the arrays that they read, and the memory that a session needs.
+//   slots       the caller's tensors: floats of each, for one part of a batch
+//   parts       a batch is computed as this many parts, each by the same steps
+//   scratch     floats of scratch memory per thread
+//   nested      the structures of other structures (those of a chain): kind and position
+#define FIELDS_Plan(S, P, L, I, U, F, N) \
+    P(S, const Step, steps) P(S, const Step, nested) P(S, const uint8_t, structures) P(S, const Constant, constants) \
+    P(S, const int64_t, slots) \
+    L(S, structure_bytes) L(S, arena) L(S, scratch) \
+    I(S, step_count) I(S, nested_count) I(S, constant_count) I(S, slot_count) I(S, parts) I(S, threads)
+
+#define AS_P(S, type, name) type* name;
+#define AS_L(S, name) int64_t name;
+#define AS_I(S, name) int32_t name;
+#define AS_U(S, name) uint32_t name;
+#define AS_F(S, name) float name;
+#define AS_N(S, type, name) type name;
+#define DECLARE(S) typedef struct { FIELDS_##S(S, AS_P, AS_L, AS_I, AS_U, AS_F, AS_N) } S;
+
+// All structures, each after those that it contains.
+#define ELEMENTS(D) D(Item) D(Tile) D(Block) D(Span) D(Epilogue) D(Step) D(Constant) D(Plan)
+#define ARGUMENTS(D) \
+    D(Sparse) D(Dense) D(Lanewise) D(Depthwise) D(Border) D(Move) D(Transpose) D(Window) D(Average) D(Combine) D(Rows) \
+    D(Chain) D(Tilewise) D(Pair) D(Norm) D(GroupNorm) D(Rowwise)
+
+ELEMENTS(DECLARE)
+ARGUMENTS(DECLARE)
 
 typedef struct {
     float* const* slots;  // the caller's tensors
@@ -270,7 +242,7 @@ typedef void (*Run)(const void* arguments, int32_t task, const Context* context)
 typedef struct {
     const char* name;
     int32_t lanes, variant_count;
-    // Five numbers each: rows, columns, column step, outputs per bundle, kind (sparse 0, dense 1, depthwise 2, lanewise 3)
+    // Five numbers each: rows, columns, column step, outputs per bundle, kind of step
     const int32_t* variants;
     Run run[KINDS];
 } Kernels;

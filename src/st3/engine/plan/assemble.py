@@ -1,0 +1,125 @@
+"""A plan: structures, steps and arrays without an address in them, so that it can be shared and written to a file."""
+
+import ctypes
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from .. import schema
+from ..native import Array, Store
+from .memory import Buffer
+
+__all__ = ["Assembly", "Plan"]
+
+ALIGNMENT = 16  # bytes of a structure
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What a session is made from; see FIELDS_Plan in c/plan.h."""
+
+    steps: bytes
+    nested: bytes
+    structures: bytes
+    constants: tuple[Array, ...]
+    arena: int  # floats
+    scratch: int  # floats per thread
+    slots: tuple[int, ...]  # floats of each of the caller's tensors, for one part of a batch
+    parts: int
+    threads: int
+    owner: Any = field(default=None, repr=False, compare=False)  # whatever the arrays' memory belongs to
+
+    def structure(self) -> ctypes.Structure:
+        """Return the plan as C reads it."""
+        constants = (schema.Constant * max(1, len(self.constants)))(*self.constants)
+        slots = np.array(self.slots, np.int64)
+        made: ctypes.Structure = schema.Plan(
+            steps=_address(self.steps),
+            nested=_address(self.nested),
+            structures=_address(self.structures),
+            constants=ctypes.addressof(constants),
+            slots=slots.ctypes.data,
+            structure_bytes=len(self.structures),
+            arena=self.arena,
+            scratch=self.scratch,
+            step_count=self._count(self.steps),
+            nested_count=self._count(self.nested),
+            constant_count=len(self.constants),
+            slot_count=len(self.slots),
+            parts=self.parts,
+            threads=self.threads,
+        )
+        made.held = (self, constants, slots)  # what it points to lives as long as it does
+        return made
+
+    @property
+    def constant_bytes(self) -> int:
+        return sum(each.bytes for each in self.constants)
+
+    @staticmethod
+    def _count(steps: bytes) -> int:
+        return len(steps) // ctypes.sizeof(schema.Step)
+
+
+def _address(block: bytes) -> int:
+    return ctypes.cast(ctypes.c_char_p(block), ctypes.c_void_p).value or 0
+
+
+class Assembly:
+    """Collects the structures, steps and arrays of a plan. What it returns are references, not addresses."""
+
+    def __init__(self, store: Store | None = None) -> None:
+        self.store = store or Store()
+        self.structures = bytearray()
+        self.steps: list[Any] = []
+        self.nested: list[Any] = []
+        self.constants: dict[Array, int] = {}
+
+    def address(self, buffer: Buffer | None) -> int:
+        """Return the reference of a buffer in the arena; offsets in bytes may be added to it."""
+        return _reference("ARENA", 4 * buffer.offset) if buffer and buffer.size else 0
+
+    def keep(self, array: npt.NDArray[Any]) -> int:
+        """Keep a copy of an array and return its reference."""
+        number = self.constants.setdefault(self.store.keep(array), len(self.constants))
+        return _reference("CONSTANT", number)
+
+    def hold(self, structure: ctypes.Structure) -> int:
+        """Keep a structure that another one points to, and return its reference."""
+        at = self._append(structure)
+        self.nested.append(schema.Step(kind=schema.kind_of(structure), tasks=0, arguments=at))
+        return _reference("STRUCTURE", at)
+
+    def add_step(self, structure: ctypes.Structure, tasks: int) -> None:
+        at = self._append(structure)
+        self.steps.append(schema.Step(kind=schema.kind_of(structure), tasks=tasks, arguments=at))
+
+    def finish(
+        self, arena: int = 0, scratch: int = 0, slots: Sequence[int] = (), parts: int = 1, threads: int = 1
+    ) -> Plan:
+        """Return the plan."""
+        return Plan(
+            steps=b"".join(map(bytes, self.steps)),
+            nested=b"".join(map(bytes, self.nested)),
+            structures=bytes(self.structures),
+            constants=tuple(self.constants),
+            arena=arena,
+            scratch=scratch,
+            slots=tuple(slots),
+            parts=parts,
+            threads=threads,
+            owner=self.store,
+        )
+
+    def _append(self, structure: ctypes.Structure) -> int:
+        at = len(self.structures)
+        self.structures += bytes(structure)
+        self.structures += bytes(-len(self.structures) % ALIGNMENT)
+        return at
+
+
+def _reference(region: str, number: int) -> int:
+    return schema.number(region) << schema.number("REGION_SHIFT") | number

@@ -1,0 +1,155 @@
+"""The rule for convolutions: alone, or fused with the convolution before or the channel-wise step after."""
+
+from dataclasses import replace
+
+from ...program import AveragePool, Conv, MaxPool
+from ..convolution import Convolution
+from ..fused import LARGE_VALUE_BYTES, Chain, Pooling, Tilewise
+from ..layout import NO_BORDER, Field
+from ..memory import Buffer
+from ..operation import Operation
+from ..planner import Planner
+from ..routes import Route, Windowed, windows_of
+from ..values import FieldArray
+from .dispatch import lower
+from .windows import window_maker, window_scales
+
+__all__ = ["buffers_read", "emit_chain", "make_convolution"]
+
+
+@lower.register
+def _(step: Conv, planner: Planner) -> None:
+    planner.values[step.target].not_negative = bool(step.activation and step.activation.is_never_negative)
+    if can_chain(step, planner):
+        planner.pending[step.target] = step
+    elif step.sources[0] in planner.pending:
+        emit_chain(step, planner)
+    else:
+        emit_convolution(step, planner)
+
+
+def emit_convolution(step: Conv, planner: Planner) -> None:
+    """Emit a convolution, as one operation with the convolution before it if `can_join`."""
+    convolution = make_convolution(step, planner)
+    operation = Operation(
+        step.name,
+        "sparse",
+        buffers_read(convolution),
+        [convolution.target.buffer],
+        tune=convolution,
+        step=step,
+    )
+    before = planner.operations[-1] if planner.operations else None
+    first = before.tune if before else None
+    if before and isinstance(first, Convolution) and can_join(first, convolution):
+        planner.operations.pop()
+        operation = replace(
+            operation,
+            reads=[*before.reads, *operation.reads],
+            writes=[*before.writes, *operation.writes],
+            tune=Tilewise(first, convolution),
+            before=before.step,
+        )
+    planner.emit(operation)
+    planner.fill_border(convolution.target, step.name)
+
+
+def can_join(before: Convolution, convolution: Convolution) -> bool:
+    """Whether two sparse 1×1 convolutions follow each other and the value between them is too large for the cache."""
+    if before.target is not convolution.source:
+        return False
+    if any(buffer is convolution.target.buffer for buffer in buffers_read(before)):
+        return False  # the second one overwrites what the first one reads
+    pointwise = all(part.weight.shape[2:] == (1, 1) and part.step == (1, 1) for part in (before, convolution))
+    sparse = all(len(part.nonzeros.weight) < 0.5 * part.weight.size for part in (before, convolution))
+    one = before.groups == convolution.groups == 1
+    return pointwise and sparse and one and 4 * before.target.field.image > LARGE_VALUE_BYTES
+
+
+def make_convolution(
+    step: Conv, planner: Planner, source: FieldArray | None = None, target: FieldArray | None = None
+) -> Convolution:
+    """Return a convolution; find or make the fields that were not given."""
+    have = source.field.geometry if source else planner.values[step.sources[0]].geometry
+    wanted = planner.route_to(step.target, windows_of(step), have)
+    source = source or planner.image_field(step.sources[0], wanted)
+    residual = None
+    if len(step.sources) > 1:
+        residual = planner.image_field(step.sources[1], Route.pixelwise(wanted.target))
+    target = target or planner.new_image_field(step.target, wanted.target, over=residual, step=step)
+    return Convolution(
+        planner.kernels,
+        planner.threads,
+        step.weight,
+        step.bias,
+        source,
+        target,
+        residual,
+        wanted.step,
+        step.padding,
+        step.dilation,
+        step.groups,
+        step.activation,
+        planner.needs_zeros_outside(step.target),
+    )
+
+
+def buffers_read(convolution: Convolution) -> list[Buffer]:
+    return [convolution.source.buffer, *([convolution.residual.buffer] if convolution.residual else [])]
+
+
+def can_chain(step: Conv, planner: Planner) -> bool:
+    """Whether the only reader of this convolution is a channel-wise step that it can be chained to."""
+    readers = planner.program.readers(step.target)
+    if len(readers) != 1 or step.target in planner.program.outputs or step.sources[0] in planner.pending:
+        return False
+    reader = readers[0]
+    if reader.sources.count(step.target) != 1 or reader.sources[0] != step.target:
+        return False
+    if isinstance(reader, Conv):
+        alone = (
+            reader.groups == reader.weight.shape[0] == step.weight.shape[0] and reader.weight.shape[1] == 1
+        )
+        return alone and step.groups == 1
+    return isinstance(reader, MaxPool | AveragePool) and step.groups == 1
+
+
+def emit_chain(step: Windowed, planner: Planner) -> None:
+    """Emit a pending convolution and the step that reads it as one operation."""
+    name = step.sources[0]
+    first_step = planner.pending[name]
+    have = planner.values[first_step.sources[0]].geometry
+    begin = planner.route_to(name, windows_of(first_step), have)
+    wanted = planner.route_to(step.target, windows_of(step), begin.target)
+    fill = -float("inf") if isinstance(step, MaxPool) and planner.needs_infinity_outside(step) else 0.0
+    stays = wanted.source == begin.target and wanted.subsample == (1, 1) and fill == 0.0
+    border = wanted.border if stays else NO_BORDER
+    middle = Field.of(planner.program.shapes[name], begin.target, border, planner.lanes)
+    moved = middle if stays else planner.field_for(name, wanted)
+    nowhere = Buffer(0)  # the intermediate value is in scratch memory, not in the arena
+    first = make_convolution(first_step, planner, target=FieldArray(middle, nowhere))
+    second, target, reads = second_part(step, planner, wanted, FieldArray(moved, nowhere))
+    chain = Chain(first, second, moved, fill, subsample=wanted.subsample)
+    del planner.pending[name]
+    reads = [*buffers_read(first), *reads]
+    planner.emit(
+        Operation(step.name, "sparse", reads, [target.buffer], tune=chain, step=step, before=first_step)
+    )
+    planner.fill_border(target, step.name)
+
+
+def second_part(
+    step: Windowed, planner: Planner, wanted: Route, source: FieldArray
+) -> tuple[Convolution | Pooling, FieldArray, list[Buffer]]:
+    """Return the second part of a chain, the field it writes, and the buffers it reads besides its source."""
+    if isinstance(step, Conv):
+        convolution = make_convolution(step, planner, source=source)
+        residual = convolution.residual
+        return convolution, convolution.target, [residual.buffer] if residual else []
+    windows = windows_of(step)
+    target = planner.new_image_field(step.target, wanted.target)
+    scale = None
+    if isinstance(step, AveragePool):
+        scale = window_scales(step, planner, windows, wanted, count_padding=step.count_padding)
+    make = window_maker(windows, wanted, source, target, scale)
+    return Pooling(make, f"{type(step).__name__}{windows.kernel}{wanted.step}"), target, []

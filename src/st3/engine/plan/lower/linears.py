@@ -1,0 +1,97 @@
+"""The rule for linear layers: a matrix times a few rows, or a 1×1 convolution with many rows as pixels."""
+
+from ctypes import Structure
+
+import numpy as np
+
+from ... import schema
+from ...program import Linear
+from ..assemble import Assembly
+from ..convolution import Convolution
+from ..operation import Operation
+from ..pack import pack_slices
+from ..planner import Planner
+from ..structures import clamp
+from .convolutions import buffers_read
+from .dispatch import lower, lower_to_torch
+
+FEW_ROWS = 3  # up to here, lanes are outputs; with more rows, lanes are rows
+
+
+@lower.register
+def _(step: Linear, planner: Planner) -> None:
+    value = planner.values[step.target]
+    value.not_negative = bool(step.activation and step.activation.is_never_negative)
+    rows, _ = value.matrix
+    if rows <= FEW_ROWS:
+        emit_rows(step, planner, rows)
+    else:
+        emit_pointwise(step, planner)
+
+
+def emit_pointwise(step: Linear, planner: Planner) -> None:
+    source = planner.row_field(step.sources[0])
+    residual = planner.row_field(step.sources[1]) if len(step.sources) > 1 else None
+    target = planner.new_row_field(step.target)
+    convolution = Convolution(
+        planner.kernels,
+        planner.threads,
+        step.weight[:, :, None, None],
+        step.bias,
+        source,
+        target,
+        residual,
+        step=(1, 1),
+        padding=(0, 0),
+        dilation=(1, 1),
+        groups=1,
+        activation=step.activation,
+    )
+    planner.emit(
+        Operation(
+            step.name, "sparse", buffers_read(convolution), [target.buffer], tune=convolution, step=step
+        )
+    )
+
+
+def emit_rows(step: Linear, planner: Planner, rows: int) -> None:
+    plain = planner.plain(step.sources[0])
+    residual = planner.plain(step.sources[1]) if len(step.sources) > 1 else None
+    if residual and not residual.buffer:
+        lower_to_torch(step, planner)
+        return
+    target = planner.new_plain_output(step.target)
+    outputs, inputs = step.weight.shape
+    lists = pack_slices(step.weight, planner.lanes)
+    order = lists.order.astype(np.int64)
+    bias = np.zeros(len(order), np.float32)
+    if step.bias is not None:
+        bias[order >= 0] = step.bias[order[order >= 0]]
+    low, high, function = clamp(step.activation)
+    count = len(order) // planner.lanes
+    per_task = max(1, count // (4 * planner.threads))
+
+    def make(assembly: Assembly) -> tuple[Structure, int]:
+        return schema.Rows(
+            in_=assembly.address(plain.buffer),
+            in_slot=plain.slot,
+            out=assembly.address(target.buffer),
+            out_slot=target.slot,
+            residual=assembly.address(residual.buffer) if residual else None,
+            bias=assembly.keep(bias),
+            weights=assembly.keep(lists.weights),
+            index=assembly.keep(lists.index) if lists.index is not None else None,
+            order=assembly.keep(lists.order),
+            starts=assembly.keep(lists.starts),
+            low=low,
+            high=high,
+            function=function,
+            vectors=rows,
+            inputs=inputs,
+            outputs=outputs,
+            slices=count,
+            slices_per_task=per_task,
+        ), -(-count // per_task)
+
+    reads = [*plain.buffers, *(residual.buffers if residual else [])]
+    planner.emit(Operation(step.name, "rows", reads, target.buffers, make, step=step))

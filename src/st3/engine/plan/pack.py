@@ -1,0 +1,192 @@
+"""Pack weights in the order in which the kernels read them."""
+
+import itertools
+from dataclasses import dataclass
+from typing import TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from ..program import Floats
+from .layout import Field, Ints
+
+Array: TypeAlias = npt.NDArray[np.generic]
+DENSE_SHARE = 0.4  # a matrix for `rows` with a larger share of non-zero weights is stored dense
+BLOCK = np.dtype(
+    [("items", "i8"), ("bundle", "i8"), ("bundles", "i4"), ("first", "i4"), ("last", "i4"), ("base", "i4")]
+)
+
+
+@dataclass(frozen=True)
+class NonZeros:
+    """The non-zero weights of a convolution, sorted by output, with the channels and byte offsets of their inputs."""
+
+    outputs: int
+    channels: int
+    output: Ints
+    channel: Ints
+    offsets: Ints
+    weight: Floats
+
+
+@dataclass(frozen=True)
+class PackedSparse:
+    """The lists of a sparse convolution."""
+
+    items: Array
+    lowest_offset: int
+    outputs: Array
+    lengths: Array
+    blocks: Array
+    groups: Array
+
+
+def tap_offsets(field: Field, channel: Ints, dy: Ints, dx: Ints) -> Ints:
+    """Return the byte offsets of the pixels (channel, dy, dx) from pixel (0, 0, 0)."""
+    floats = channel.astype(np.int64) * field.plane + dy * field.pitch + dx * field.lanes
+    if floats.size and 4 * max(int(floats.max()), -int(floats.min())) >= 2**31:
+        raise ValueError("one image of a layer takes 2 GiB or more; the kernels use 32-bit offsets")
+    return (4 * floats).astype(np.int32)
+
+
+def nonzeros(
+    weight: Floats, field: Field, padding: tuple[int, int], dilation: tuple[int, int], groups: int
+) -> NonZeros:
+    """Return the non-zero weights, with the offsets of their inputs in a field."""
+    outputs, inputs = weight.shape[0], weight.shape[1]
+    output, channel, ky, kx = (each.astype(np.int32) for each in np.nonzero(weight))
+    value = weight[output, channel, ky, kx]
+    channel = (channel + output // (outputs // groups) * inputs).astype(np.int32)
+    offset = tap_offsets(field, channel, ky * dilation[0] - padding[0], kx * dilation[1] - padding[1])
+    return NonZeros(outputs, inputs * groups, output, channel, offset, value)
+
+
+def pack_sparse(nonzeros: NonZeros, bundle: int, channels_per_block: int, bounds: list[int]) -> PackedSparse:
+    """Interleave the lists of `bundle` outputs each, one block of input channels at a time.
+
+    Outputs bounds[g] .. bounds[g + 1] are one group; its lists are adjacent. In a block, outputs are sorted by the
+    length of their lists: bundles then need little padding, and the processor predicts where a list ends.
+    """
+    count, blocks = nonzeros.outputs, -(-nonzeros.channels // channels_per_block)
+    block = nonzeros.channel // channels_per_block
+    cell = block.astype(np.int64) * count + nonzeros.output
+    order = np.argsort(cell, kind="stable") if blocks > 1 else np.arange(len(cell))
+    lengths = np.bincount(cell, minlength=blocks * count)
+    begins = np.concatenate([[0], np.cumsum(lengths)[:-1]])
+    within = np.arange(len(cell)) - begins[cell[order]]
+    lengths, begins = lengths.reshape(blocks, count), begins.reshape(blocks, count)
+
+    slot = np.zeros((blocks, count), np.int64)  # position of each list's first item
+    heads, all_outputs, all_lengths, fillers = [], [], [], []
+    items = bundles = 0
+    for low, high in itertools.pairwise(bounds):
+        for b in range(blocks):
+            of_block = lengths[b, low:high]
+            rows = np.argsort(-of_block, kind="stable")
+            if 0 < b < blocks - 1:
+                rows = rows[: np.count_nonzero(of_block)]
+            number = -(-len(rows) // bundle)
+            padded = np.full(number * bundle, -1)
+            padded[: len(rows)] = rows + low
+            longest = of_block[rows[::bundle]]  # sorted: the first of each bundle
+            starts = items + bundle * np.concatenate([[0], np.cumsum(longest)])
+            slot[b, padded[: len(rows)]] = (starts[:-1].repeat(bundle) + np.arange(len(padded)) % bundle)[
+                : len(rows)
+            ]
+            heads.append((items, bundles, number, b == 0, b == blocks - 1, low))
+            all_outputs.append(padded)
+            all_lengths.append(longest)
+            filler = np.zeros(number, np.int32)
+            if len(order):
+                filler = nonzeros.offsets[order[np.minimum(begins[b, low + rows[::bundle]], len(order) - 1)]]
+            fillers.append(np.repeat(filler, longest * bundle))
+            items, bundles = int(starts[-1]), bundles + number
+
+    # Shorter lists of a bundle are padded with zero weights for an input that the bundle reads anyway.
+    offsets = np.concatenate(fillers) if items else np.zeros(0, np.int32)
+    weights = np.zeros(items, np.float32)
+    target = slot.reshape(-1)[cell[order]] + within * bundle
+    weights[target] = nonzeros.weight[order]
+    offsets[target] = nonzeros.offsets[order]
+    lowest_offset = int(offsets.min(initial=0))
+    table = np.zeros((max(items // bundle, 1), 2, bundle), np.uint32)
+    table[: items // bundle, 0] = (offsets.astype(np.int64) - lowest_offset).reshape(-1, bundle)
+    table[: items // bundle, 1] = weights.view(np.uint32).reshape(-1, bundle)
+    return PackedSparse(
+        items=table,
+        lowest_offset=lowest_offset,
+        outputs=(np.concatenate(all_outputs).astype(np.int32)),
+        lengths=(np.concatenate(all_lengths).astype(np.int32)),
+        blocks=(np.array(heads, BLOCK)),
+        groups=(np.arange(len(bounds), dtype=np.int32) * blocks),
+    )
+
+
+@dataclass(frozen=True)
+class PackedDense:
+    """All weights by group of outputs and block of taps, and the start of each block of each group."""
+
+    weights: Floats
+    starts: Array
+    blocks: Array
+
+
+def pack_dense(weight: Floats, bundle: int, taps_per_block: int, bounds: list[int]) -> PackedDense:
+    """Return the weights as (group, block, bundle of outputs, tap, output); bundles are padded with zeros."""
+    flat = weight.reshape(len(weight), -1)
+    edges = [*range(0, flat.shape[1], taps_per_block), flat.shape[1]]
+    parts, starts, size = [], [], 0
+    for low, high in itertools.pairwise(bounds):
+        padded = np.zeros((-(-(high - low) // bundle) * bundle, flat.shape[1]), np.float32)
+        padded[: high - low] = flat[low:high]
+        for begin, end in itertools.pairwise(edges):
+            part = padded[:, begin:end].reshape(-1, bundle, end - begin).transpose(0, 2, 1)
+            parts.append(part.reshape(-1))
+            starts.append(size)
+            size += part.size
+    return PackedDense(np.concatenate(parts), np.array(starts, np.int64), np.array(edges, np.int32))
+
+
+@dataclass(frozen=True)
+class Slices:
+    """A matrix in slices of outputs with similar numbers of weights, one output per lane."""
+
+    weights: Array
+    index: Array | None  # None: dense
+    order: Array
+    starts: Array
+
+
+def pack_slices(weight: Floats, lanes: int) -> Slices:
+    """Sort the outputs by their number of weights and pack them in slices of `lanes` outputs."""
+    lengths = np.count_nonzero(weight, axis=1)
+    if lengths.sum() > DENSE_SHARE * weight.size:
+        return pack_dense_slices(weight, lanes)
+    rows = np.argsort(-lengths, kind="stable")
+    number = -(-len(rows) // lanes)
+    order = np.full(number * lanes, -1, np.int32)
+    order[: len(rows)] = rows
+    starts = np.concatenate([[0], np.cumsum(lengths[rows[::lanes]])]).astype(np.int64)
+    weights = np.zeros(max(int(starts[-1]), 1) * lanes, np.float32)
+    index = np.zeros(len(weights), np.int32)
+    output, position = np.nonzero(weight)
+    begins = np.concatenate([[0], np.cumsum(lengths)[:-1]])
+    within = np.arange(len(output)) - begins[output]
+    rank = np.empty(len(rows), np.int64)
+    rank[rows] = np.arange(len(rows))
+    rank = rank[output]
+    target = (starts[rank // lanes] + within) * lanes + rank % lanes
+    weights[target], index[target] = weight[output, position], position
+    return Slices(weights, index, order, starts)
+
+
+def pack_dense_slices(weight: Floats, lanes: int) -> Slices:
+    """Pack all weights in slices of `lanes` outputs, without positions, which saves half the memory."""
+    outputs, inputs = weight.shape
+    number = -(-outputs // lanes)
+    order = np.full(number * lanes, -1, np.int32)
+    order[:outputs] = np.arange(outputs)
+    padded = np.zeros((number * lanes, inputs), np.float32)
+    padded[:outputs] = weight
+    weights = np.ascontiguousarray(padded.reshape(number, lanes, inputs).transpose(0, 2, 1))
+    return Slices(weights, None, order, inputs * np.arange(number + 1, dtype=np.int64))
