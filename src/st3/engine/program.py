@@ -9,12 +9,13 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from enum import Enum, auto
-from typing import Any, Self, TypeAlias
+from typing import Any, ClassVar, Self, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
 Floats: TypeAlias = npt.NDArray[np.float32]
+Ints: TypeAlias = npt.NDArray[np.int64]
 Mask: TypeAlias = npt.NDArray[np.bool_]
 Shape: TypeAlias = tuple[int, ...]
 Pair: TypeAlias = tuple[int, int]
@@ -32,13 +33,16 @@ class Function(Enum):
     HARDSIGMOID = auto()
     SIGMOID = auto()
     TANH = auto()
+    LEAKY_RELU = auto()
+    ELU = auto()
 
 
 @dataclass(frozen=True)
 class Activation:
-    """A function of each number."""
+    """A function of each number; the parameter is the slope of LEAKY_RELU below 0, the alpha of ELU."""
 
     function: Function
+    parameter: float = 0.0
 
     @property
     def is_never_negative(self) -> bool:
@@ -54,6 +58,7 @@ class Flow(Enum):
         auto()
     )  # every channel on all channels of the first source, by its weight, and on channel i of the residual
     JOINED = auto()  # the channels of the sources follow one another
+    SELECTED = auto()  # channel i on channel index[i]
     RESHAPED = auto()  # as the shapes say
 
 
@@ -65,14 +70,17 @@ class Step:
     sources: tuple[str, ...]
     target: str
 
+    FLOW: ClassVar[Flow] = Flow.UNKNOWN
+    AXIS: ClassVar[int | None] = None
+
     @property
     def flow(self) -> Flow:
-        return Flow.UNKNOWN
+        return self.FLOW
 
     @property
     def channel_axis(self) -> int | None:
         """The axis of the channels; None if it is that of the sources."""
-        return None
+        return self.AXIS
 
     @property
     def reads_padding(self) -> bool:
@@ -98,9 +106,7 @@ class Layer(Activated):
     weight: Floats  # (out, in, ...)
     bias: Floats | None
 
-    @property
-    def flow(self) -> Flow:
-        return Flow.MIXED
+    FLOW = Flow.MIXED
 
     def keep_channels(self, kept: Mask) -> Self:
         bias = None if self.bias is None else np.ascontiguousarray(self.bias[kept])
@@ -116,6 +122,8 @@ class Conv(Layer):
     dilation: Pair = (1, 1)
     groups: int = 1
 
+    AXIS = 1
+
     @property
     def is_depthwise(self) -> bool:
         return 1 < self.groups == len(self.weight) and self.weight.shape[1] == 1
@@ -125,10 +133,6 @@ class Conv(Layer):
         if self.is_depthwise:
             return Flow.APART
         return Flow.MIXED if self.groups == 1 else Flow.UNKNOWN
-
-    @property
-    def channel_axis(self) -> int:
-        return 1
 
     @property
     def reads_padding(self) -> bool:
@@ -143,9 +147,7 @@ class Conv(Layer):
 class Linear(Layer):
     """A matrix product over the last axis; its weight is (out, in)."""
 
-    @property
-    def channel_axis(self) -> int:
-        return -1
+    AXIS = -1
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -154,26 +156,33 @@ class Affine(Activated):
 
     scale: Floats
     shift: Floats
+    axis: int = 1
 
-    @property
-    def flow(self) -> Flow:
-        return Flow.APART
+    FLOW = Flow.APART
 
     @property
     def channel_axis(self) -> int:
-        return 1
+        return self.axis
 
     def keep_channels(self, kept: Mask) -> Self:
         return replace(self, scale=self.scale[kept], shift=self.shift[kept])
 
 
 @dataclass(frozen=True, kw_only=True)
-class Add(Activated):
-    """activation(a + b) of two values of the same shape."""
+class Pairwise(Activated):
+    """activation of a sum or product of two values; the first has the target's shape, the second may be broadcast."""
 
-    @property
-    def flow(self) -> Flow:
-        return Flow.APART
+    FLOW = Flow.APART
+
+
+@dataclass(frozen=True, kw_only=True)
+class Add(Pairwise):
+    """activation(a + b)."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Multiply(Pairwise):
+    """activation(a * b)."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -182,39 +191,27 @@ class Elementwise(Step):
 
     activation: Activation
 
-    @property
-    def flow(self) -> Flow:
-        return Flow.APART
+    FLOW = Flow.APART
 
 
 @dataclass(frozen=True, kw_only=True)
 class Concat(Step):
     """The sources concatenated along the channels (axis 1)."""
 
-    @property
-    def flow(self) -> Flow:
-        return Flow.JOINED
-
-    @property
-    def channel_axis(self) -> int:
-        return 1
+    FLOW = Flow.JOINED
+    AXIS = 1
 
 
 @dataclass(frozen=True, kw_only=True)
-class Pool(Step):
-    """A maximum or a mean over windows of each channel of (n, c, h, w): a constant channel stays what it is."""
+class PerChannel(Step):
+    """Pooled or repeated pixels of each channel of (n, c, h, w): a constant channel stays what it is."""
 
-    @property
-    def flow(self) -> Flow:
-        return Flow.APART
-
-    @property
-    def channel_axis(self) -> int:
-        return 1
+    FLOW = Flow.APART
+    AXIS = 1
 
 
 @dataclass(frozen=True, kw_only=True)
-class MaxPool(Pool):
+class MaxPool(PerChannel):
     """Max pooling; padding counts as minus infinity."""
 
     kernel: Pair
@@ -225,7 +222,7 @@ class MaxPool(Pool):
 
 
 @dataclass(frozen=True, kw_only=True)
-class AveragePool(Pool):
+class AveragePool(PerChannel):
     """Average pooling."""
 
     kernel: Pair
@@ -240,22 +237,66 @@ class AveragePool(Pool):
 
 
 @dataclass(frozen=True, kw_only=True)
-class GlobalAverage(Pool):
+class GlobalAverage(PerChannel):
     """The mean over height and width: (n, c, h, w) to the target's shape, (n, c) or (n, c, 1, 1)."""
 
 
 @dataclass(frozen=True, kw_only=True)
-class AdaptiveAverage(Pool):
+class AdaptiveAverage(PerChannel):
     """Adaptive average pooling to the target's height and width."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Upsample(PerChannel):
+    """Every pixel repeated, to a target whose height and width are multiples of the source's."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Norm(Step):
+    """(x - mean) / sqrt(variance + eps) * scale + shift, over the channels; not centred (RMS norm): mean 0."""
+
+    scale: Floats | None
+    shift: Floats | None
+    eps: float
+    axis: int = -1
+    is_centred: bool = True
+
+    @property
+    def channel_axis(self) -> int:
+        return self.axis
+
+
+@dataclass(frozen=True, kw_only=True)
+class GroupNorm(Step):
+    """The norm over the pixels and channels of each group of channels of (n, c, h, w)."""
+
+    scale: Floats | None
+    shift: Floats | None
+    eps: float
+    groups: int
+
+    AXIS = 1
+
+
+@dataclass(frozen=True, kw_only=True)
+class Select(Step):
+    """The channels of these numbers, in this order: a slice, or a shuffle."""
+
+    index: Ints
+    axis: int = 1
+
+    FLOW = Flow.SELECTED
+
+    @property
+    def channel_axis(self) -> int:
+        return self.axis
 
 
 @dataclass(frozen=True, kw_only=True)
 class Reshape(Step):
     """The source in the target's shape, with elements in the same order: flatten, view, squeeze."""
 
-    @property
-    def flow(self) -> Flow:
-        return Flow.RESHAPED
+    FLOW = Flow.RESHAPED
 
 
 @dataclass(frozen=True, kw_only=True)

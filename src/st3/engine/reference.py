@@ -22,26 +22,33 @@ from .program import (
     Floats,
     Function,
     GlobalAverage,
+    GroupNorm,
     InTorch,
     Linear,
     MaxPool,
+    Multiply,
+    Norm,
     Program,
     Reshape,
+    Select,
     Shape,
     Softmax,
     Step,
+    Upsample,
 )
 
-ACTIVATIONS: Mapping[Function, Callable[[Tensor], Tensor]] = {
-    Function.RELU: F.relu,
-    Function.RELU6: F.relu6,
-    Function.GELU: F.gelu,
-    Function.GELU_TANH: lambda x: F.gelu(x, approximate="tanh"),
-    Function.SILU: F.silu,
-    Function.HARDSWISH: F.hardswish,
-    Function.HARDSIGMOID: F.hardsigmoid,
-    Function.SIGMOID: torch.sigmoid,
-    Function.TANH: torch.tanh,
+ACTIVATIONS: Mapping[Function, Callable[[Tensor, float], Tensor]] = {
+    Function.RELU: lambda x, _: F.relu(x),
+    Function.RELU6: lambda x, _: F.relu6(x),
+    Function.GELU: lambda x, _: F.gelu(x),
+    Function.GELU_TANH: lambda x, _: F.gelu(x, approximate="tanh"),
+    Function.SILU: lambda x, _: F.silu(x),
+    Function.HARDSWISH: lambda x, _: F.hardswish(x),
+    Function.HARDSIGMOID: lambda x, _: F.hardsigmoid(x),
+    Function.SIGMOID: lambda x, _: torch.sigmoid(x),
+    Function.TANH: lambda x, _: torch.tanh(x),
+    Function.LEAKY_RELU: F.leaky_relu,
+    Function.ELU: F.elu,
 }
 
 
@@ -57,7 +64,7 @@ def interpret(program: Program, *inputs: Tensor) -> tuple[Tensor, ...]:
 
 def activate(x: Tensor, activation: Activation | None) -> Tensor:
     """Apply an activation, if there is one."""
-    return x if activation is None else ACTIVATIONS[activation.function](x)
+    return x if activation is None else ACTIVATIONS[activation.function](x, activation.parameter)
 
 
 def tensor(array: Floats | None) -> Tensor | None:
@@ -91,15 +98,53 @@ def _(step: Linear, sources: list[Tensor], shape: Shape) -> Tensor:
 @evaluate.register
 def _(step: Affine, sources: list[Tensor], shape: Shape) -> Tensor:
     (x,) = sources
-    per_channel = (1, -1, *[1] * (x.ndim - 2))
-    scale, shift = (torch.from_numpy(array).view(per_channel) for array in (step.scale, step.shift))
+    scale, shift = (_along(step.axis, array, x) for array in (step.scale, step.shift))
     return activate(x * scale + shift, step.activation)
+
+
+def _along(axis: int, array: Floats, x: Tensor) -> Tensor:
+    """Return a vector in a shape that is broadcast along an axis of x."""
+    sides = [1] * x.ndim
+    sides[axis] = -1
+    return torch.from_numpy(array).view(sides)
 
 
 @evaluate.register
 def _(step: Add, sources: list[Tensor], shape: Shape) -> Tensor:
     a, b = sources
     return activate(a + b, step.activation)
+
+
+@evaluate.register
+def _(step: Multiply, sources: list[Tensor], shape: Shape) -> Tensor:
+    a, b = sources
+    return activate(a * b, step.activation)
+
+
+@evaluate.register
+def _(step: Norm, sources: list[Tensor], shape: Shape) -> Tensor:
+    (x,) = sources
+    if step.is_centred:
+        x = x - x.mean(step.axis, keepdim=True)
+    x = x * torch.rsqrt(x.square().mean(step.axis, keepdim=True) + step.eps)
+    x = x if step.scale is None else x * _along(step.axis, step.scale, x)
+    return x if step.shift is None else x + _along(step.axis, step.shift, x)
+
+
+@evaluate.register
+def _(step: GroupNorm, sources: list[Tensor], shape: Shape) -> Tensor:
+    return F.group_norm(sources[0], step.groups, tensor(step.scale), tensor(step.shift), step.eps)
+
+
+@evaluate.register
+def _(step: Upsample, sources: list[Tensor], shape: Shape) -> Tensor:
+    high, wide = sources[0].shape[2:]
+    return sources[0].repeat_interleave(shape[2] // high, 2).repeat_interleave(shape[3] // wide, 3)
+
+
+@evaluate.register
+def _(step: Select, sources: list[Tensor], shape: Shape) -> Tensor:
+    return sources[0].index_select(step.axis, torch.from_numpy(step.index))
 
 
 @evaluate.register

@@ -49,8 +49,22 @@ static vec error_function(vec x) {
     return blend(x < 0, -y, y);
 }
 
-static __attribute__((noinline)) vec activate(vec x, int32_t function) {
-    switch (function) {
+// e^x - 1, which keeps its digits near 0.
+static vec exponential_minus_one(vec x) {
+    Exponent e = split(vec_min(broadcast(88.0f), vec_max(broadcast(-87.0f), x)));
+    return e.power * e.rest + (e.power - 1.0f);
+}
+
+// The low half of `function` is its number, the high half the bits of its parameter.
+INLINE float parameter_of(int64_t function) {
+    int32_t bits = (int32_t)(function >> 32);
+    float parameter;
+    memcpy(&parameter, &bits, 4);
+    return parameter;
+}
+
+static __attribute__((noinline)) vec activate(vec x, int64_t function) {
+    switch ((int32_t)function) {
         case GELU:
             return 0.5f * x * (1.0f + error_function(x * 0.70710678f));
         case GELU_TANH:
@@ -65,6 +79,10 @@ static __attribute__((noinline)) vec activate(vec x, int32_t function) {
             return sigmoid(x);
         case TANH:
             return hyperbolic_tangent(x);
+        case LEAKY_RELU:
+            return blend(x < 0, x * parameter_of(function), x);
+        case ELU:
+            return blend(x < 0, parameter_of(function) * exponential_minus_one(x), x);
         default:
             return x;
     }
@@ -106,7 +124,7 @@ INLINE void store_tile(const vec* sums, float* to, int64_t row, const float* add
 }
 
 // Activations other than a clamp, applied after storing: a call among the sums would spill their registers.
-static __attribute__((noinline)) void activate_tile(float* out, int64_t row, int rows, int columns, int32_t function,
+static __attribute__((noinline)) void activate_tile(float* out, int64_t row, int rows, int columns, int64_t function,
                                                     const int32_t* mask, int64_t mask_row) {
     for (int r = 0; r < rows; r++)
         for (int c = 0; c < columns; c++) {

@@ -1,6 +1,9 @@
 // All kernels for one instruction set, whose name is ISA.
 #include "chain.h"
+#include "norms.h"
+#include "pairs.h"
 #include "rows.h"
+#include "rowwise.h"
 #include "transpose.h"
 
 #define JOIN_(a, b) a##b
@@ -40,5 +43,6 @@ const Kernels JOIN(st3_kernels_, ISA) = {
     .run = {[SPARSE] = run_sparse, [DENSE] = run_dense, [BORDER] = run_border, [MOVE] = run_move,
             [TRANSPOSE] = run_transpose, [WINDOW] = run_window, [AVERAGE] = run_average, [COMBINE] = run_combine,
             [ROWS] = run_rows, [CHAIN] = run_chain, [TILEWISE] = run_tilewise,
-            [DEPTHWISE] = run_depthwise, [LANEWISE] = run_lanewise},
+            [DEPTHWISE] = run_depthwise, [LANEWISE] = run_lanewise, [PAIR] = run_pair,
+            [NORM] = run_norm, [GROUP_NORM] = run_group_norm, [ROWWISE] = run_rowwise},
 };

@@ -26,13 +26,14 @@
 // Activations that are not a clamp, in the order of their numbers.
 #define FUNCTIONS(A) \
     A(PLAIN, none) A(GELU, gelu) A(GELU_TANH, gelu_tanh) A(SILU, silu) A(HARDSWISH, hardswish) \
-    A(HARDSIGMOID, hardsigmoid) A(SIGMOID, sigmoid) A(TANH, tanh)
+    A(HARDSIGMOID, hardsigmoid) A(SIGMOID, sigmoid) A(TANH, tanh) A(LEAKY_RELU, leaky_relu) A(ELU, elu)
 
 // The kinds of steps, and the structure that each is called with.
 #define KINDS_OF(K) \
     K(SPARSE, Sparse) K(DENSE, Dense) K(BORDER, Border) K(MOVE, Move) K(TRANSPOSE, Transpose) K(WINDOW, Window) \
     K(AVERAGE, Average) K(COMBINE, Combine) K(ROWS, Rows) K(CHAIN, Chain) K(TILEWISE, Tilewise) \
-    K(DEPTHWISE, Depthwise) K(LANEWISE, Lanewise)
+    K(DEPTHWISE, Depthwise) K(LANEWISE, Lanewise) K(PAIR, Pair) K(NORM, Norm) K(GROUP_NORM, GroupNorm) \
+    K(ROWWISE, Rowwise)
 
 #define AS_ENUM(name, ...) name,
 enum { FUNCTIONS(AS_ENUM) FUNCTION_COUNT };
@@ -53,10 +54,10 @@ enum { KINDS_OF(AS_ENUM) KINDS };
 #define FIELDS_Span(S, P, L, I, U, F, N) I(S, lane) I(S, kernel) I(S, is_last)
 
 // What follows the sum: add the residual (or NULL), clamp, apply another activation, zero the pixels outside the image
-// (mask, or NULL).
+// (mask, or NULL). The low half of `function` is its number, the high half the bits of its parameter.
 #define FIELDS_Epilogue(S, P, L, I, U, F, N) \
     P(S, const float, residual) L(S, residual_image) L(S, residual_plane) L(S, residual_row) \
-    P(S, const int32_t, mask) F(S, low) F(S, high) I(S, function)
+    P(S, const int32_t, mask) F(S, low) F(S, high) L(S, function)
 
 // A convolution by lists of non-zero weights.
 //   outputs     the outputs of each bundle; -1: none
@@ -155,7 +156,7 @@ enum { KINDS_OF(AS_ENUM) KINDS };
 #define FIELDS_Rows(S, P, L, I, U, F, N) \
     P(S, const float, in) P(S, float, out) P(S, const float, residual) P(S, const float, bias) \
     P(S, const float, weights) P(S, const int32_t, index) P(S, const int32_t, order) P(S, const int64_t, starts) \
-    F(S, low) F(S, high) I(S, function) I(S, vectors) I(S, inputs) I(S, outputs) I(S, slices) I(S, slices_per_task) \
+    F(S, low) F(S, high) L(S, function) I(S, vectors) I(S, inputs) I(S, outputs) I(S, slices) I(S, slices_per_task) \
     I(S, in_slot) I(S, out_slot)
 
 // A convolution and a channel-wise step (depthwise convolution or pooling), a few channels at a time. The intermediate
@@ -174,6 +175,34 @@ enum { KINDS_OF(AS_ENUM) KINDS };
 
 // Two 1x1 convolutions, one tile at a time: the second reads the tile from the L2 cache.
 #define FIELDS_Tilewise(S, P, L, I, U, F, N) P(S, const Sparse, first) P(S, const Sparse, second)
+
+// The sum or product of two values: epilogue(in + other) or epilogue(in * other). `other` is a field, perhaps with one
+// plane for all channels; or, if image_lanes is not 0, one number per image and channel.
+#define FIELDS_Pair(S, P, L, I, U, F, N) \
+    P(S, const float, in) P(S, float, out) P(S, const float, other) N(S, Epilogue, epilogue) \
+    L(S, in_image) L(S, in_plane) L(S, in_row) L(S, out_image) L(S, out_plane) L(S, out_row) \
+    L(S, other_image) L(S, other_plane) L(S, other_row) \
+    I(S, other_slot) I(S, image_lanes) I(S, is_product) I(S, channels) I(S, height) I(S, width)
+
+// Layer norm (centred) or RMS norm over the channels of each pixel; scale, shift and mask, or NULL.
+#define FIELDS_Norm(S, P, L, I, U, F, N) \
+    P(S, const float, in) P(S, float, out) P(S, const float, scale) P(S, const float, shift) P(S, const int32_t, mask) \
+    L(S, in_image) L(S, in_plane) L(S, in_row) L(S, out_image) L(S, out_plane) L(S, out_row) \
+    F(S, eps) I(S, is_centred) I(S, channels) I(S, height) I(S, width)
+
+// Group norm over the pixels and `channels` channels of each group. part: 1 / (numbers in a group).
+#define FIELDS_GroupNorm(S, P, L, I, U, F, N) \
+    P(S, const float, in) P(S, float, out) P(S, const float, scale) P(S, const float, shift) P(S, const int32_t, mask) \
+    L(S, in_image) L(S, in_plane) L(S, in_row) L(S, out_image) L(S, out_plane) L(S, out_row) \
+    F(S, eps) F(S, part) I(S, channels) I(S, height) I(S, width) I(S, groups) I(S, image_lanes)
+
+// Rows in contiguous order: norm(in) * scale + shift, then the sum or product with `other`, then the activation.
+//   other, scale, shift   or NULL
+//   other_row             1 if `other` has one number per row
+#define FIELDS_Rowwise(S, P, L, I, U, F, N) \
+    P(S, const float, in) P(S, float, out) P(S, const float, other) P(S, const float, scale) P(S, const float, shift) \
+    L(S, in_row) L(S, other_row) L(S, function) F(S, eps) F(S, low) F(S, high) \
+    I(S, in_slot) I(S, out_slot) I(S, other_slot) I(S, is_norm) I(S, is_centred) I(S, is_product) I(S, columns)
 
 // A step of a plan: its kind, its number of tasks, and where its structure starts, in bytes.
 #define FIELDS_Step(S, P, L, I, U, F, N) I(S, kind) I(S, tasks) L(S, arguments)
@@ -204,7 +233,7 @@ enum { KINDS_OF(AS_ENUM) KINDS };
 #define ELEMENTS(D) D(Item) D(Tile) D(Block) D(Span) D(Epilogue) D(Step) D(Constant) D(Plan)
 #define ARGUMENTS(D) \
     D(Sparse) D(Dense) D(Lanewise) D(Depthwise) D(Border) D(Move) D(Transpose) D(Window) D(Average) D(Combine) D(Rows) \
-    D(Chain) D(Tilewise)
+    D(Chain) D(Tilewise) D(Pair) D(Norm) D(GroupNorm) D(Rowwise)
 
 ELEMENTS(DECLARE)
 ARGUMENTS(DECLARE)

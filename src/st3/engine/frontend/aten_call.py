@@ -15,11 +15,20 @@ from torch import Tensor, fx
 from ..program import Floats, Shape, Step
 from .torch_call import Read, TorchCall, substitute
 
-__all__ = ["COVERED", "NO_STEP", "AtenCall", "NotCovered", "Translate", "aten", "covers"]
+__all__ = ["COPIES", "COVERED", "NO_STEP", "AtenCall", "NotCovered", "Translate", "aten", "covers"]
 
 NO_STEP = "the engine has no step for it"
 
 aten = torch.ops.aten
+COPIES = {
+    aten.alias.default,
+    aten.clone.default,
+    aten.contiguous.default,
+    aten.detach.default,
+    aten.lift_fresh_copy.default,
+    aten.to.dtype,
+    aten._to_copy.default,
+}
 
 
 class NotCovered(Exception):
@@ -30,10 +39,19 @@ class AtenCall:
     """The operator's arguments by name; values of the program are `Read`s, constants are themselves."""
 
     def __init__(
-        self, node: fx.Node, call: TorchCall, shapes: dict[str, Shape], as_value: Callable[[Any], Any]
+        self,
+        node: fx.Node,
+        call: TorchCall,
+        shapes: dict[str, Shape],
+        as_value: Callable[[Any], Any],
+        add_step: Callable[[Step, Shape], None],
     ) -> None:
-        """`shapes` are the shapes of the values; `as_value` turns a call in the arguments into a value."""
-        self.target = node.name
+        """`shapes` are the shapes of the values; `as_value` turns a call in the arguments into a value.
+
+        `add_step` adds a step before the one that the translator returns.
+        """
+        self.node, self.target = node, node.name
+        self.add_step = add_step
         self.shapes = shapes
         self.shape: Shape = tuple(node.meta["val"].shape)
         self.item: Any = None
@@ -69,6 +87,12 @@ class AtenCall:
         numbers = self.given[name]
         numbers = [numbers] if isinstance(numbers, int) else list(numbers)
         return (numbers[0], numbers[-1])
+
+    def before(self, kind: type[Step], source: str, shape: Shape, what: str, **fields: Any) -> str:
+        """Add a step of one source and return its value, which is named after this call and `what`."""
+        target = f"{self.target}:{what}"
+        self.add_step(kind(name="", sources=(source,), target=target, **fields), shape)
+        return target
 
     def need_rank(self, name: str, *ranks: int) -> Shape:
         """Return the shape of a value; raise if its rank is not one of these."""

@@ -1,4 +1,4 @@
-"""Activations, sums, arithmetic with one constant per channel, softmax."""
+"""Activations, sums and products, arithmetic with one constant per channel, softmax."""
 
 from collections.abc import Callable
 from typing import Any
@@ -6,10 +6,20 @@ from typing import Any
 import numpy as np
 import torch
 
-from ..program import Activation, Add, Elementwise, Function, Softmax, Step
+from ..program import (
+    Activation,
+    Add,
+    Affine,
+    Elementwise,
+    Function,
+    Multiply,
+    Pairwise,
+    Softmax,
+    Step,
+)
 from .aten_call import COVERED, AtenCall, NotCovered, Translate, aten, covers
-from .layers import affine
-from .torch_call import Read
+from .layers import affine, match_rms_norm
+from .torch_call import Read, TorchCall
 
 ACTIVATIONS = {
     aten.relu.default: Function.RELU,
@@ -22,8 +32,8 @@ ACTIVATIONS = {
 }
 
 
-def _elementwise(op: AtenCall, function: Function) -> Step:
-    activation = Activation(function)
+def _elementwise(op: AtenCall, function: Function, parameter: float = 0.0) -> Step:
+    activation = Activation(function, parameter)
     return Elementwise(name="", sources=(op.value("self"),), target=op.target, activation=activation)
 
 
@@ -60,16 +70,54 @@ def _clamp_to(op: AtenCall, least: Any, most: Any) -> Step:
     raise NotCovered(f"it clamps to {least} and {most}")
 
 
+@covers(aten.leaky_relu.default)
+def _leaky_relu(op: AtenCall) -> Step:
+    return _elementwise(op, Function.LEAKY_RELU, op["negative_slope"])
+
+
+@covers(aten.elu.default)
+def _elu(op: AtenCall) -> Step:
+    if op["scale"] != 1 or op["input_scale"] != 1:
+        raise NotCovered("it scales")
+    return _elementwise(op, Function.ELU, op["alpha"])
+
+
+@covers(aten.prelu.default)
+def _prelu(op: AtenCall) -> Step:
+    """Translate to a leaky ReLU, or to slope * x + (1 - slope) * relu(x) if channels have slopes of their own."""
+    slope = op.array("weight")
+    if (slope == slope[0]).all():
+        return _elementwise(op, Function.LEAKY_RELU, float(slope[0]))
+    x, shift = op.value("self"), np.zeros_like(slope)
+    positive = op.before(Elementwise, x, op.shape, "relu", activation=Activation(Function.RELU))
+    above = op.before(Affine, positive, op.shape, "above", scale=1 - slope, shift=shift)
+    below = op.before(Affine, x, op.shape, "below", scale=slope, shift=shift)
+    return Add(name="", sources=(above, below), target=op.target)
+
+
 @covers(aten.add.Tensor)
 def _add(op: AtenCall) -> Step:
     if op["alpha"] != 1:
         raise NotCovered("its alpha is not 1")
-    if not isinstance(op["self"], Read) or not isinstance(op["other"], Read):
-        return _with_constant(op, lambda constant: (1.0, constant), commutes=True)
-    a, b = op.value("self"), op.value("other")
-    if op.shapes[a] != op.shapes[b]:
-        raise NotCovered("its operands have different shapes")
-    return Add(name="", sources=(a, b), target=op.target)
+    return _pair(op, Add) or _with_constant(op, lambda constant: (1.0, constant), commutes=True)
+
+
+@covers(aten.mul.Tensor)
+def _mul(op: AtenCall) -> Step:
+    product = match_rms_norm(op) or _pair(op, Multiply)
+    return product or _with_constant(op, lambda constant: (constant, 0.0), commutes=True)
+
+
+def _pair(op: AtenCall, kind: type[Pairwise]) -> Step | None:
+    """Translate if both operands are values and one has the shape of the result; None if one is a constant."""
+    both = [operand.name for operand in (op["self"], op["other"]) if isinstance(operand, Read)]
+    if len(both) < 2:
+        return None
+    whole = [name for name in both if op.shapes[name] == op.shape]
+    if not whole or not op.shape:
+        raise NotCovered("both operands are broadcast")
+    other = both[1] if both[0] == whole[0] else both[0]
+    return kind(name="", sources=(whole[0], other), target=op.target)
 
 
 @covers(aten.sub.Tensor)
@@ -77,11 +125,6 @@ def _sub(op: AtenCall) -> Step:
     if op["alpha"] != 1:
         raise NotCovered("its alpha is not 1")
     return _with_constant(op, lambda constant: (1.0, -constant))
-
-
-@covers(aten.mul.Tensor)
-def _mul(op: AtenCall) -> Step:
-    return _with_constant(op, lambda constant: (constant, 0.0), commutes=True)
 
 
 @covers(aten.div.Tensor)
@@ -94,18 +137,22 @@ def _with_constant(op: AtenCall, pair: Callable[[Any], tuple[Any, Any]], commute
     source, constant = op["self"], op["other"]
     if commutes and isinstance(constant, Read):
         source, constant = constant, source
-    if not isinstance(source, Read) or isinstance(constant, Read):
-        raise NotCovered("both operands depend on the input")
-    if op.shapes[source.name] != op.shape or len(op.shape) != 4:
+    if not isinstance(source, Read) or isinstance(constant, Read | TorchCall):
+        raise NotCovered("it divides by, or subtracts, what it computes from the input")
+    if op.shapes[source.name] != op.shape or len(op.shape) < 2:
         raise NotCovered("its constant is not one number per channel")
     numbers = torch.as_tensor(constant, dtype=torch.float64).detach().cpu().numpy()
-    sizes = (1,) * (4 - numbers.ndim) + numbers.shape
-    if any(size != 1 for axis, size in enumerate(sizes) if axis != 1):
+    sizes = (1,) * (len(op.shape) - numbers.ndim) + numbers.shape
+    long = {axis for axis, size in enumerate(sizes) if size != 1} or {
+        1 if len(op.shape) == 4 else len(op.shape) - 1
+    }
+    (axis, *others) = long
+    if others or axis not in (1, len(op.shape) - 1):
         raise NotCovered("its constant is not one number per channel")
     scale, shift = pair(numbers.reshape(-1))
     if not (np.isfinite(scale).all() and np.isfinite(shift).all()):
         raise NotCovered("its constant is not finite")
-    return affine(op, source.name, scale, shift)
+    return affine(op, source.name, scale, shift, 1 if axis == 1 else -1)
 
 
 @covers(aten.softmax.int, aten._softmax.default)

@@ -1,33 +1,50 @@
-"""Convolutions, linear layers, batch norms."""
+"""Convolutions, linear layers, norms."""
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
-from torch import Tensor
+import torch
+from torch import Tensor, fx
 
-from ..program import Affine, Conv, Floats, Linear, Step
-from .aten_call import AtenCall, NotCovered, aten, covers
+from ..program import Affine, Conv, Floats, GroupNorm, Linear, Norm, Pair, Reshape, Shape, Step
+from .aten_call import COPIES, AtenCall, NotCovered, aten, covers
 from .padding import Sides, make_symmetric, same_padding
+from .torch_call import Read
 
 
-@covers(aten.conv2d.default, aten.conv2d.padding)
-def _conv2d(op: AtenCall) -> Step:
-    return _conv(op)
-
-
+@covers(aten.conv2d.default, aten.conv2d.padding, aten.conv1d.default, aten.conv1d.padding)
 def _conv(op: AtenCall) -> Step:
-    op.need_rank("input", 4)
-    weight, dilation = op.array("weight"), op.pair("dilation")
-    sides = _sides(op["padding"], weight, dilation)
-    weight, padding, dilation = make_symmetric(weight, sides, dilation)
+    shape = op.need_rank("input", 3, 4)
+    if len(shape) == 3:
+        return _conv1d(op, shape)
+    return _make_conv(
+        op, op.value("input"), op.array("weight"), op["padding"], op.pair("stride"), op.pair("dilation")
+    )
+
+
+def _conv1d(op: AtenCall, shape: Shape) -> Step:
+    """Translate to a convolution of images of height 1."""
+    image = op.before(Reshape, op.value("input"), (*shape[:2], 1, shape[2]), "image")
+    (stride,), (dilation,) = op["stride"], op["dilation"]
+    padding = op["padding"] if isinstance(op["padding"], str) else (0, op["padding"][0])
+    weight = op.array("weight")[:, :, None]
+    conv = _make_conv(op, image, weight, padding, (1, stride), (1, dilation))
+    op.add_step(replace(conv, target=f"{op.target}:conv"), (*op.shape[:2], 1, op.shape[2]))
+    return Reshape(name="", sources=(f"{op.target}:conv",), target=op.target)
+
+
+def _make_conv(op: AtenCall, source: str, weight: Floats, padding: Any, stride: Pair, dilation: Pair) -> Conv:
+    sides = _sides(padding, weight, dilation)
+    weight, both_sides, dilation = make_symmetric(weight, sides, dilation)
     return Conv(
         name="",
-        sources=(op.value("input"),),
+        sources=(source,),
         target=op.target,
         weight=weight,
         bias=op.optional_array("bias"),
-        stride=op.pair("stride"),
-        padding=padding,
+        stride=stride,
+        padding=both_sides,
         dilation=dilation,
         groups=op["groups"],
     )
@@ -44,8 +61,8 @@ def _sides(padding: Any, weight: Floats, dilation: tuple[int, int]) -> Sides:
 
 @covers(aten.convolution.default)
 def _convolution(op: AtenCall) -> Step:
-    if op["transposed"] or len(op.shape) != 4:
-        raise NotCovered("it is transposed or not two-dimensional")
+    if op["transposed"]:
+        raise NotCovered("it is transposed")
     return _conv(op)
 
 
@@ -95,11 +112,90 @@ def _batch_norm(op: AtenCall) -> Step:
     weight, bias = op.optional_array("weight"), op.optional_array("bias")
     scale = (1.0 if weight is None else weight.astype(np.float64)) / np.sqrt(variance + op["eps"])
     shift = (0.0 if bias is None else bias.astype(np.float64)) - mean * scale
-    return affine(op, op.value("input"), scale, shift)
+    return affine(op, op.value("input"), scale, shift, axis=1)
 
 
-def affine(op: AtenCall, source: str, scale: Any, shift: Any) -> Step:
-    channels = op.shape[1]
+def affine(op: AtenCall, source: str, scale: Any, shift: Any, axis: int) -> Step:
+    channels = op.shape[axis]
     both = (np.array(np.broadcast_to(a, (channels,)), np.float32, order="C") for a in (scale, shift))
     new_scale, new_shift = both
-    return Affine(name="", sources=(source,), target=op.target, scale=new_scale, shift=new_shift)
+    return Affine(name="", sources=(source,), target=op.target, scale=new_scale, shift=new_shift, axis=axis)
+
+
+@covers(aten.layer_norm.default, aten.native_layer_norm.default)
+def _layer_norm(op: AtenCall) -> Step:
+    return _last_axis_norm(op, op.optional_array("bias"), op["eps"], is_centred=True)
+
+
+@covers(aten.rms_norm.default)
+def _rms_norm(op: AtenCall) -> Step:
+    eps = torch.finfo(torch.float32).eps if op["eps"] is None else op["eps"]
+    return _last_axis_norm(op, None, eps, is_centred=False)
+
+
+def _last_axis_norm(op: AtenCall, shift: Floats | None, eps: float, *, is_centred: bool) -> Step:
+    if len(op["normalized_shape"]) != 1 or op.item not in (None, 0):
+        raise NotCovered("it normalises several axes")
+    if len(op.shape) < 2:
+        raise NotCovered("its input has no batch dimension")
+    return Norm(
+        name="",
+        sources=(op.value("input"),),
+        target=op.target,
+        scale=op.optional_array("weight"),
+        shift=shift,
+        eps=eps,
+        is_centred=is_centred,
+    )
+
+
+def match_rms_norm(op: AtenCall) -> Step | None:
+    """Return the norm if this product is x * rsqrt(mean(x ** 2) + eps) over the last axis, as many models write it."""
+    for x, root in (op.node.args[:2], op.node.args[1::-1]):
+        squares = _squares_below_root(root)
+        if squares and isinstance(x, fx.Node) and _origin(squares[0]) is _origin(x) and len(op.shape) > 1:
+            source = op["self"] if x is op.node.args[0] else op["other"]
+            fields: dict[str, Any] = {"scale": None, "shift": None, "eps": squares[1], "is_centred": False}
+            if isinstance(source, Read):
+                return Norm(name="", sources=(source.name,), target=op.target, **fields)
+    return None
+
+
+def _squares_below_root(root: Any) -> tuple[fx.Node, float] | None:
+    """Return x and eps if a node is rsqrt(mean(x ** 2, -1, keepdim) + eps)."""
+
+    def called(node: Any, *operators: Any) -> tuple[Any, ...] | None:
+        known = isinstance(node, fx.Node) and node.target in operators and not node.kwargs
+        return node.args if known else None
+
+    if not (below := called(root, aten.rsqrt.default)):
+        return None
+    total = called(below[0], aten.add.Tensor, aten.add.Scalar)
+    if not total or not isinstance(total[1], float):
+        return None
+    mean = called(total[0], aten.mean.dim)
+    if not mean or len(mean) < 3 or not mean[2] or [*mean[1]] not in ([-1], [mean[0].meta["val"].ndim - 1]):
+        return None
+    power = called(mean[0], aten.pow.Tensor_Scalar)
+    return (power[0], total[1]) if power and power[1] == 2 else None
+
+
+def _origin(node: fx.Node) -> fx.Node:
+    """Return the node behind copies that change nothing."""
+    while node.target in COPIES and node.meta["val"].dtype is node.all_input_nodes[0].meta["val"].dtype:
+        node = node.all_input_nodes[0]
+    return node
+
+
+@covers(aten.group_norm.default)
+def _group_norm(op: AtenCall) -> Step:
+    op.need_rank("input", 4)
+    return GroupNorm(
+        name="",
+        sources=(op.value("input"),),
+        target=op.target,
+        scale=op.optional_array("weight"),
+        shift=op.optional_array("bias"),
+        eps=op["eps"],
+        groups=op["num_groups"],
+    )

@@ -1,8 +1,26 @@
 """Operators that move or pool pixels: reshapes, copies, views, concatenation, pooling."""
 
-from ..program import AdaptiveAverage, AveragePool, Concat, GlobalAverage, MaxPool, Reshape, Step
-from .aten_call import AtenCall, NotCovered, aten, covers
-from .torch_call import Read
+import itertools
+import operator
+from typing import Any
+
+import numpy as np
+import torch
+
+from ..program import (
+    AdaptiveAverage,
+    AveragePool,
+    Concat,
+    GlobalAverage,
+    MaxPool,
+    Reshape,
+    Select,
+    Shape,
+    Step,
+    Upsample,
+)
+from .aten_call import COPIES, AtenCall, NotCovered, aten, covers
+from .torch_call import Read, TorchCall
 
 # The same elements in the same order.
 RESHAPES = {
@@ -15,15 +33,6 @@ RESHAPES = {
     aten.squeeze.dim,
     aten.squeeze.dims,
     aten.unsqueeze.default,
-}
-COPIES = {
-    aten.alias.default,
-    aten.clone.default,
-    aten.contiguous.default,
-    aten.detach.default,
-    aten.lift_fresh_copy.default,
-    aten.to.dtype,
-    aten._to_copy.default,
 }
 # Some elements, or all in another order: torch returns a view without copying.
 VIEWS = {
@@ -57,6 +66,43 @@ def _dropout(op: AtenCall) -> Read:
     if op["train"] and op["p"] > 0:
         raise NotCovered("it is active in eval mode")
     return Read(op.value("input"))
+
+
+def select_channels(call: TorchCall, shapes: dict[str, Shape], steps: list[Step]) -> Step | None:
+    """Return the step if a view is a slice of channels, or if it shuffles channels between groups."""
+    match call:
+        case TorchCall(aten.slice.Tensor, (Read(source), dim, begin, end, *step)) if step in ([], [1]):
+            channels = range(*slice(begin, end).indices(shapes[source][dim]))
+        case TorchCall(operator.getitem, (TorchCall(function, (Read(source), sizes, *dims)), int(number))):
+            dim = dims[0] if dims else 0
+            found = _part(function, shapes[source][dim], sizes, number)
+            if found is None:
+                return None
+            channels = found
+        case TorchCall(torch.reshape, (TorchCall(aten.transpose.int, (Read(parts), 1, 2)), shape)):
+            before = next(step for step in steps if step.target == parts)
+            source, inner = before.sources[0], shapes[parts]
+            if not isinstance(before, Reshape) or len(inner) != 5 or shapes[source] != shape:
+                return None
+            index = np.arange(shape[1]).reshape(inner[1:3]).T.reshape(-1)
+            return Select(name="", sources=(source,), target=call.name, index=np.ascontiguousarray(index))
+        case _:
+            return None
+    rank = len(shapes[source])
+    if dim % rank != (1 if rank == 4 else rank - 1) or rank < 2:
+        return None
+    axis = 1 if rank == 4 else -1
+    return Select(name="", sources=(source,), target=call.name, index=np.array(channels), axis=axis)
+
+
+def _part(function: Any, size: int, sizes: Any, number: int) -> range | None:
+    """Return the range of one part of a split."""
+    if function is aten.chunk.default:
+        sizes = -(-size // sizes)
+    elif function not in (aten.split.Tensor, aten.split_with_sizes.default):
+        return None
+    edges = [*range(0, size, sizes), size] if isinstance(sizes, int) else [0, *itertools.accumulate(sizes)]
+    return range(edges[number], edges[number + 1])
 
 
 @covers(aten.cat.default)
@@ -129,3 +175,37 @@ def _mean(op: AtenCall) -> Step:
     if sorted(axis % 4 for axis in op["dim"] or ()) != [2, 3] or op["dtype"] is not None:
         raise NotCovered("it is not over height and width")
     return GlobalAverage(name="", sources=(op.value("self"),), target=op.target)
+
+
+@covers(aten.max_pool1d.default, aten.avg_pool1d.default, aten.adaptive_avg_pool1d.default)
+def _pool1d(op: AtenCall) -> Step:
+    """Translate to a pooling of images of height 1."""
+    shape = op.need_rank("self", 3)
+    image = op.before(Reshape, op.value("self"), (*shape[:2], 1, shape[2]), "image")
+    pooled = (*op.shape[:2], 1, op.shape[2])
+    if "output_size" in op.given:
+        kind = GlobalAverage if op.shape[2] == 1 else AdaptiveAverage
+        made = op.before(kind, image, pooled, "pooled")
+        return Reshape(name="", sources=(made,), target=op.target)
+    windows: dict[str, Any] = {
+        "kernel": (1, op.pair("kernel_size")[1]),
+        "stride": (1, (op.pair("stride") if op["stride"] else op.pair("kernel_size"))[1]),
+        "padding": (0, op.pair("padding")[1]),
+        "ceil_mode": op["ceil_mode"],
+    }
+    if "dilation" in op.given:
+        made = op.before(MaxPool, image, pooled, "pooled", dilation=(1, op.pair("dilation")[1]), **windows)
+    else:
+        made = op.before(
+            AveragePool, image, pooled, "pooled", count_padding=op["count_include_pad"], **windows
+        )
+    return Reshape(name="", sources=(made,), target=op.target)
+
+
+@covers(aten.upsample_nearest2d.vec, aten.upsample_nearest2d.default)
+def _upsample(op: AtenCall) -> Step:
+    shape = op.need_rank("input" if "input" in op.given else "self", 4)
+    if op.shape[2] % shape[2] or op.shape[3] % shape[3]:
+        raise NotCovered("it does not enlarge by whole numbers")
+    source = op.value("input" if "input" in op.given else "self")
+    return Upsample(name="", sources=(source,), target=op.target)

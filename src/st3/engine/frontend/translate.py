@@ -18,7 +18,7 @@ from ..program import InTorch, Program, Shape, Step
 from . import elementwise, layers  # noqa: F401 -- fill the table of translators
 from .aten_call import COVERED, NO_STEP, AtenCall, NotCovered
 from .capture import CapturedGraph
-from .shapes import COPIES, RESHAPES, VIEWS
+from .shapes import COPIES, RESHAPES, VIEWS, select_channels
 from .torch_call import Read, TorchCall, float_bits_shape, from_float_bits, substitute
 
 __all__ = ["Translation", "translate"]
@@ -76,7 +76,8 @@ class _Walk:
         if isinstance(part, Read) or not part.is_value:
             return part
         if part.name not in self.shapes:
-            self._add_step(_in_torch(part, NO_STEP), self.nodes[part.name], part)
+            step = select_channels(part, self.shapes, self.steps) or _in_torch(part, NO_STEP)
+            self._add_step(step, self.nodes[part.name], part)
         return Read(part.name)
 
     def _visit_placeholder(self, node: fx.Node) -> Any:
@@ -102,7 +103,9 @@ class _Walk:
             if call.function in COPIES:
                 return call.args[0]
             if call.function in RESHAPES:  # `view` would refuse a view with other strides
-                return replace(call, function=torch.reshape, args=(call.args[0], _shape(node)), kwargs={})
+                call = replace(call, function=torch.reshape, args=(call.args[0], _shape(node)), kwargs={})
+                shuffle = select_channels(call, self.shapes, self.steps)
+                return self._add_step(shuffle, node, call) if shuffle else call
         step = self._translate_call(node, call)
         return step if isinstance(step, Read) else self._add_step(step, node, call)
 
@@ -111,12 +114,19 @@ class _Walk:
         if translate_one is None:
             return _in_torch(call, NO_STEP)
         try:
-            return translate_one(AtenCall(node, call, self.shapes, self.as_value))
+            added: list[tuple[Step, Shape]] = []
+            op = AtenCall(
+                node, call, self.shapes, self.as_value, lambda step, shape: added.append((step, shape))
+            )
+            step = translate_one(op)
+            for part, shape in added:  # only now: a refused call adds nothing
+                self._add_step(part, node, call, shape)
+            return step
         except NotCovered as refusal:
             return _in_torch(call, str(refusal))
 
-    def _add_step(self, step: Step, node: fx.Node, call: TorchCall) -> Read:
-        self.shapes[step.target] = _shape(node)
+    def _add_step(self, step: Step, node: fx.Node, call: TorchCall, shape: Shape | None = None) -> Read:
+        self.shapes[step.target] = _shape(node) if shape is None else shape
         self.steps.append(replace(step, name=self._name(node, call)))
         return Read(step.target)
 

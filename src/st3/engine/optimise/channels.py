@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 import torch
 
-from ..program import Activation, Flow, Layer, Mask, Pool, Program, Shape, Step
+from ..program import Activation, Flow, Layer, Mask, PerChannel, Program, Select, Shape, Step
 from ..reference import activate, evaluate
 
 __all__ = [
@@ -43,7 +43,7 @@ def _target_axis(step: Step, program: Program, axes: Axes) -> int | None:
     shape, of_sources = program.shapes[step.target], {axes[source] for source in step.sources}
     own = None if step.channel_axis is None else step.channel_axis % len(shape)
     match step.flow:
-        case Flow.APART | Flow.JOINED if not isinstance(step, Layer):
+        case Flow.APART | Flow.JOINED | Flow.SELECTED if not isinstance(step, Layer):
             return of_sources.pop() if len(of_sources) == 1 and own in (None, *of_sources) else None
         case Flow.RESHAPED:
             found = flattening(program.shapes[step.sources[0]], shape, axes[step.sources[0]])
@@ -101,12 +101,14 @@ def _target_constants(step: Step, program: Program, axes: Axes, constants: Const
     if isinstance(step, Layer):
         return _layer_constants(step, program, axes, of)
     match step.flow:
-        case Flow.APART if isinstance(step, Pool):
+        case Flow.APART if isinstance(step, PerChannel):
             return np.where(absorbable(step, of[0]), of[0], np.nan)
         case Flow.APART:
             return _pixel_constants(step, of)
         case Flow.JOINED:
             return np.concatenate(of)
+        case Flow.SELECTED if isinstance(step, Select):
+            return of[0][step.index]
         case Flow.RESHAPED:
             source = step.sources[0]
             found = flattening(program.shapes[source], program.shapes[step.target], axes[source])
@@ -133,7 +135,9 @@ def _layer_constants(step: Layer, program: Program, axes: Axes, of: list[Numbers
 
 def _pixel_constants(step: Step, of: list[Numbers]) -> Numbers:
     """Evaluate an elementwise step on one pixel of constant channels, in float32, as the step does."""
-    pixels = [torch.from_numpy(numbers.astype(np.float32)).view(1, -1) for numbers in of]
+    pixels = [
+        torch.from_numpy(numbers.astype(np.float32)).view(1, -1) for numbers in of
+    ]  # axis 1 is also the last
     made = evaluate(step, pixels, ()).view(-1).numpy().astype(np.float64)
     is_unknown = np.any([np.broadcast_to(np.isnan(numbers), made.shape) for numbers in of], axis=0)
     return np.where(is_unknown, np.nan, made)

@@ -10,7 +10,7 @@ from dataclasses import replace
 import numpy as np
 import numpy.typing as npt
 
-from ..program import Floats, Flow, Layer, Mask, Program, Shape, Step
+from ..program import Floats, Flow, Layer, Mask, Program, Select, Shape, Step
 from .channels import (
     Axes,
     Constants,
@@ -39,6 +39,9 @@ def drop_dead_channels(program: Program) -> Program:
             if axes[step.target] is not None:
                 if mixes_channels(step, program, axes):
                     step = _drop_inputs(step, keep[step.sources[0]], constants[step.sources[0]])
+                if isinstance(step, Select):  # its numbers count the channels that are left
+                    places = np.cumsum(keep[step.sources[0]]) - 1
+                    step = replace(step, index=places[step.index[keep[step.target]]])
                 step = step.keep_channels(keep[step.target])
             steps.append(step)
         shapes = {name: _shape(shape, axes[name], keep[name]) for name, shape in program.shapes.items()}
@@ -96,6 +99,8 @@ class _Ties:
             case Flow.APART if axis is not None:
                 self._assign_numbers(step.target)
                 self._tie(step, step.sources)
+            case Flow.SELECTED if isinstance(step, Select) and axis is not None:
+                self.numbers[step.target] = self.numbers[source][step.index]
             case Flow.JOINED if axis is not None:
                 self.numbers[step.target] = np.concatenate([self.numbers[each] for each in step.sources])
             case Flow.RESHAPED if found := self._flattening(step):
@@ -129,6 +134,9 @@ class _Ties:
     def _tie(self, step: Step, others: tuple[str, ...]) -> None:
         """Tie the channels of the step's target to those of other values."""
         for other in others:
+            if len(self.numbers[other]) != len(self.numbers[step.target]):  # broadcast over the channels
+                self.whole.append(other)
+                continue
             if self.axes[other] != self.axes[step.target]:
                 self.whole += [other, step.target]
                 continue

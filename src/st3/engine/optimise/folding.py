@@ -8,7 +8,7 @@ import torch
 
 from ..frontend import Read, TorchCall
 from ..frontend.padding import Sides, make_symmetric
-from ..program import Affine, Conv, Floats, InTorch, Layer, Program, Step
+from ..program import Affine, Conv, Floats, InTorch, Layer, Norm, Program, Step
 
 __all__ = ["fold"]
 
@@ -51,6 +51,12 @@ def _fold_scale(step: Step, norm: Affine, rank: int) -> Step | None:
                 sources=step.sources,
                 scale=_to_float32(step.scale * scale),
                 shift=_to_float32(step.shift * scale + shift),
+            )
+        case Norm():
+            old = (1.0 if step.scale is None else step.scale, 0.0 if step.shift is None else step.shift)
+            new_scale, new_shift = _to_float32(old[0] * scale), _to_float32(old[1] * scale + shift)
+            return replace(
+                step, target=norm.target, scale=new_scale, shift=new_shift if new_shift.any() else None
             )
         case Layer(activation=None, sources=(_,)):
             weight = step.weight * scale.reshape(-1, *[1] * (step.weight.ndim - 1))

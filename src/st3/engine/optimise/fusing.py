@@ -1,16 +1,81 @@
-"""Fuse activations and residual additions into the step before, and consecutive torch steps into one."""
+"""Fuse activations and residual additions into the step before, and consecutive steps in torch into one."""
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
-from ..frontend import TorchCall
-from ..program import Activated, Add, Elementwise, InTorch, Layer, Program, Step
+from torch import Tensor
+
+from ..frontend import Read, TorchCall
+from ..program import (
+    Activated,
+    Add,
+    Affine,
+    Elementwise,
+    InTorch,
+    Layer,
+    Pairwise,
+    Program,
+    Reshape,
+    Select,
+    Shape,
+    Softmax,
+    Step,
+)
+from ..reference import evaluate
 
 __all__ = ["fuse"]
 
 
+LIGHT = (
+    Affine,
+    Pairwise,
+    Elementwise,
+    Select,
+    Softmax,
+)  # steps that cost less than bringing their sources elsewhere
+
+
 def fuse(program: Program) -> Program:
     """Fuse two steps where the value between them has no other reader."""
-    return _fuse_torch_steps(_fuse_activations(_fuse_residuals(_fuse_activations(program))))
+    program = _fuse_activations(_fuse_residuals(_fuse_activations(_leave_in_torch(program))))
+    return _fuse_torch_steps(program)
+
+
+def _leave_in_torch(program: Program) -> Program:
+    """Move light steps to torch if it computes all their sources, and reshapes if it also reads what they return."""
+    in_torch: set[str] = set()
+    readers: dict[str, list[Step]] = {}
+    for step in program:
+        for source in step.sources:
+            readers.setdefault(source, []).append(step)
+    steps: list[Step] = []
+    for step in program:
+        if isinstance(step, InTorch):
+            in_torch.add(step.target)
+        elif step.sources and in_torch.issuperset(step.sources):
+            is_read_there = all(isinstance(each, InTorch) for each in readers.get(step.target, [step]))
+            if isinstance(step, LIGHT) or (isinstance(step, Reshape) and is_read_there):
+                step = _in_torch(step, program.shapes[step.target])
+                in_torch.add(step.target)
+        steps.append(step)
+    return program.with_steps(steps)
+
+
+def _in_torch(step: Step, shape: Shape) -> InTorch:
+    reads = tuple(Read(source) for source in step.sources)
+    call = TorchCall(InReference(step, shape), reads, {}, step.target, is_value=True)
+    why = "torch computes its sources"
+    return InTorch(name=step.name, sources=call.sources, target=step.target, function=call, why=why)
+
+
+@dataclass(frozen=True, eq=False)
+class InReference:
+    """A step as a function of tensors."""
+
+    step: Step
+    shape: Shape
+
+    def __call__(self, *sources: Tensor) -> Tensor:
+        return evaluate(self.step, list(sources), self.shape)
 
 
 def _fuse_activations(program: Program) -> Program:
@@ -36,7 +101,7 @@ def _fuse_residuals(program: Program) -> Program:
     makers = {step.target: at for at, step in enumerate(program)}
     steps: list[Step | None] = list(program)
     for at, add in enumerate(program):
-        if not isinstance(add, Add):
+        if not isinstance(add, Add) or len({program.shapes[name] for name in add.sources}) > 1:
             continue
         made = {makers[name]: name for name in add.sources if name in makers and count[name] == 1}
         ready = [place for place, name in made.items() if _can_take_residual(steps[place], name)]

@@ -1,12 +1,12 @@
 """Operations that copy a value from one layout to another."""
 
 from ctypes import Structure
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
 from .. import schema
-from ..program import Shape
+from ..program import Shape, Step
 from .assemble import Assembly
 from .layout import Ints, Strides, border_copies, gather_index, row_parts, scatter_index, squares_of
 from .operation import Operation
@@ -50,6 +50,18 @@ class Moves:
         assert begin.geometry.grid.images == end.geometry.grid.images
         index = gather_index(end, begin, subsample)
         return self._gather(name, PlainArray(source.buffer), target, index, fill, begin.image, begin.plane)
+
+    def enlarge(self, name: str, source: FieldArray, target: FieldArray, step: Step) -> Operation:
+        """Copy a field to a larger one, every pixel several times."""
+        begin, end = source.field, target.field
+        assert begin.geometry.grid.images == end.geometry.grid.images  # as in `repack`
+        image, rows, columns = end.pixels(end.border)
+        inside = end.inside(end.border)
+        rows = np.where(inside, rows // (end.height // begin.height), 0)
+        columns = np.where(inside, columns // (end.width // begin.width), 0)
+        index = np.where(inside, begin.positions(rows, columns, image), -1).astype(np.int32).reshape(-1)
+        move = self._gather(name, PlainArray(source.buffer), target, index, 0.0, begin.image, begin.plane)
+        return replace(move, step=step)
 
     def _gather(
         self,

@@ -1,5 +1,6 @@
 """Build the structures that convolution kernels are called with: one config, with its weights packed."""
 
+import struct
 from ctypes import Structure
 from typing import TYPE_CHECKING, Any
 
@@ -171,14 +172,15 @@ def epilogue(convolution: "Convolution", assembly: Assembly) -> schema.Epilogue:
 
 
 def clamp(activation: Activation | None) -> tuple[float, float, int]:
-    """Return the bounds of an activation that is a clamp, and the number of any other (0: none)."""
+    """Return the bounds of an activation that is a clamp, and the number of any other (0: none) with its parameter."""
     function = activation.function if activation else None
     if function is Function.RELU:
         return 0.0, float("inf"), 0
     if function is Function.RELU6:
         return 0.0, 6.0, 0
     name = function.name.lower() if function else "none"
-    return -float("inf"), float("inf"), schema.schema().functions.index(name)
+    (bits,) = struct.unpack("<I", struct.pack("<f", activation.parameter if activation else 0.0))
+    return -float("inf"), float("inf"), schema.schema().functions.index(name) | bits << 32
 
 
 def default_bounds(convolution: "Convolution", config: Config, tiles: list[Tile]) -> list[int]:

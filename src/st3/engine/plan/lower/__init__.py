@@ -4,11 +4,12 @@ Each file registers the rules of its kinds with `lower`; a step without a rule i
 
     dispatch         lower, and the call of torch
     windows          pooling as one operation
-    convolutions, linears, pooling, pointwise, shapes
+    rowwise          steps on a few rows in contiguous order, as one operation
+    convolutions, linears, norms, pooling, pointwise, shapes
                      the rules
 """
 
-from . import convolutions, linears, pointwise, pooling, shapes
+from . import convolutions, linears, norms, pointwise, pooling, shapes
 from .dispatch import lower
 
-__all__ = ["convolutions", "linears", "lower", "pointwise", "pooling", "shapes"]
+__all__ = ["convolutions", "linears", "lower", "norms", "pointwise", "pooling", "shapes"]
