@@ -5,6 +5,7 @@ values of the example: a model that branches on them is refused.
 """
 
 import operator
+import re
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -20,6 +21,8 @@ __all__ = ["CapturedGraph", "capture"]
 
 # How export marks a model that changes its own buffers or parameters.
 STORES = (OutputKind.BUFFER_MUTATION, getattr(OutputKind, "PARAMETER_MUTATION", OutputKind.BUFFER_MUTATION))
+# How export refuses an output that is not made of tensors and plain containers.
+UNKNOWN_OUTPUT = re.compile(r"Found <class '(?:[\w.]+\.)?(\w+)'> in output, which is not a known type")
 
 
 @dataclass(frozen=True)
@@ -39,8 +42,6 @@ def capture(model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> 
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # torch's about itself
         exported = _export(model, args, kwargs)
-        if not _is_functional(exported):
-            exported = exported.run_decompositions({})  # as slow as the export, so only if needed
     signature = exported.graph_signature
     for output in signature.output_specs:
         if output.kind in STORES:
@@ -67,7 +68,9 @@ def capture(model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> 
 
 def _export(model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> ExportedProgram:
     def export(of: nn.Module) -> ExportedProgram:
-        return torch.export.export(of, args, kwargs, strict=False)
+        exported = torch.export.export(of, args, kwargs, strict=False)
+        # As slow as the export, so only if needed.
+        return exported if _is_functional(exported) else exported.run_decompositions({})
 
     ways: dict[str, Callable[[], ExportedProgram]] = {
         "torch.export": lambda: export(model),
@@ -78,6 +81,11 @@ def _export(model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> 
         try:
             return way()
         except Exception as error:  # the model's code may fail in any way on the tracer's fake tensors
+            if found := UNKNOWN_OUTPUT.search(str(error)):
+                raise ValueError(
+                    f"{type(model).__name__} returns a {found[1]}, which torch.export cannot take apart; let it return "
+                    "tensors only: for a causal language model, set use_cache=False in its config or its arguments"
+                ) from error
             failures.append((f"{name}: {type(error).__name__}: {_first_line(error)}", error))
     raise ValueError(
         f"{type(model).__name__} cannot be captured as a graph; its forward pass may branch on computed values or "
