@@ -54,7 +54,7 @@ class TorchCall:
         """The operators that torch evaluates, in order."""
         inner = [part.operators for part in _parts((self.args, self.kwargs)) if isinstance(part, TorchCall)]
         own = str(getattr(self.function, "__name__", self.function)).partition(".")[0]
-        is_ours = getattr(self.function, "__module__", "").startswith("st3.")
+        is_ours = self.function is from_float_bits
         return [*(name for names in inner for name in names), *([] if is_ours else [own])]
 
     def evaluate(self, values: dict[str, Any]) -> Any:

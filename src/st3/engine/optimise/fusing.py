@@ -74,6 +74,10 @@ class InReference:
     step: Step
     shape: Shape
 
+    @property
+    def __name__(self) -> str:
+        return type(self.step).__name__.lower()
+
     def __call__(self, *sources: Tensor) -> Tensor:
         return evaluate(self.step, list(sources), self.shape)
 
