@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.engine.odd_models import randomise
 from tests.engine.outputs import assert_close
+from tests.engine.small_networks import ChannelNorm, Excitation
 from torch import Tensor, nn
 
 import st3
@@ -22,9 +23,25 @@ ACTIVATIONS = [
     nn.Hardsigmoid,
     nn.Sigmoid,
     nn.Tanh,
+    nn.LeakyReLU,
+    nn.ELU,
     nn.Identity,
 ]
-KINDS = ["conv", "conv", "conv", "depthwise", "norm", "act", "pool", "add", "cat", "scale"]
+KINDS = [
+    "conv",
+    "conv",
+    "conv",
+    "depthwise",
+    "norm",
+    "act",
+    "pool",
+    "add",
+    "multiply",
+    "cat",
+    "scale",
+    "gate",
+]
+KINDS += ["other norm", "shuffle", "slice", "spatial"]
 
 
 class RandomNet(nn.Module):
@@ -55,6 +72,18 @@ class RandomNet(nn.Module):
             return nn.BatchNorm2d(channels), channels
         if kind == "act":
             return ACTIVATIONS[a % len(ACTIVATIONS)](), channels
+        if kind == "gate":
+            return Excitation(channels, 3, nn.ReLU(), ACTIVATIONS[a % len(ACTIVATIONS)]()), channels
+        if kind == "other norm":
+            norms = [
+                nn.GroupNorm(2, channels),
+                ChannelNorm(channels),
+                nn.GroupNorm(channels, channels),
+                nn.PReLU(channels),
+            ]
+            return norms[a % 4], channels
+        if kind == "spatial":
+            return nn.Conv2d(channels, 1, 3, padding=1), channels
         if kind == "pool":
             pools = [
                 nn.MaxPool2d(3, 1, 1),
@@ -72,6 +101,16 @@ class RandomNet(nn.Module):
             other = like[b % len(like)]
             if kind == "add":
                 x = x + other
+            elif kind == "multiply":
+                x = x * other
+            elif kind == "spatial":
+                x = x * layer(other)
+            elif kind == "shuffle":
+                images, channels, high, wide = x.shape
+                x = x.view(images, 2, channels // 2, high, wide).transpose(1, 2).reshape(x.shape)
+            elif kind == "slice":  # halves exchanged
+                half = x.shape[1] // 2
+                x = torch.cat([x[:, half:], other[:, :half]], 1)
             elif kind == "cat" and x.shape[1] <= 8:
                 x = torch.cat([other, x], 1)
             elif kind == "scale":
