@@ -152,3 +152,36 @@ def test_outputs_and_inputs_of_grouped_convolutions_keep_their_channels_and_conc
         (4, 7, 1, 1),
         (4, 2, 3, 3),
     ]
+
+
+class Gated(nn.Module):
+    """Channels scaled by a gate, a plane added to all of them, their halves exchanged, and a norm of all."""
+
+    def __init__(self, adds_plane: bool) -> None:
+        super().__init__()
+        self.adds_plane = adds_plane
+        self.stem, self.gate, self.plane = nn.Conv2d(3, 6, 1), nn.Conv2d(6, 6, 1), nn.Conv2d(6, 1, 1)
+        self.wide, self.norm, self.last = nn.Conv2d(6, 8, 1), nn.GroupNorm(2, 8), nn.Conv2d(8, 2, 1)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = F.relu(self.stem(x))
+        x = x * torch.sigmoid(self.gate(F.adaptive_avg_pool2d(x, 1)))
+        rows = self.plane(x)[0, 0]  # (h, w), as wide as x has channels
+        x = torch.cat([x[:, 3:], x[:, :3]], 1)
+        return self.last(self.norm(self.wide(x + rows if self.adds_plane else x)))
+
+
+@pytest.mark.parametrize(("adds_plane", "left"), [(False, 4), (True, 6)])
+def test_gated_and_selected_channels_are_removed_and_those_of_a_norm_or_of_other_axes_are_kept(
+    adds_plane, left
+):
+    torch.manual_seed(0)
+    model = Gated(adds_plane).eval()
+    with torch.no_grad():
+        model.wide.weight[:, [0, 4]] = 0  # channels 3 and 1 of the stem, if nothing else reads them
+        model.plane.weight[:, [1, 3]] = 0
+        model.gate.weight[:, [1, 3]] = 0
+        model.last.weight[:, 5] = 0
+    shapes = compiled(model, torch.randn(1, 3, 4, 6))
+    plane = [(1, 6, 1, 1)] if adds_plane else []
+    assert shapes == [(left, 3, 1, 1), (left, left), *plane, (8, left, 1, 1), (2, 8, 1, 1)]

@@ -14,6 +14,7 @@ from ..program import (
     Function,
     Multiply,
     Pairwise,
+    Select,
     Softmax,
     Step,
 )
@@ -125,8 +126,24 @@ def _pair(op: AtenCall, kind: type[Pairwise]) -> Step | None:
     whole = [name for name in both if op.shapes[name] == op.shape]
     if not whole or not op.shape:
         raise NotCovered("both operands are broadcast")
+    if {len(op.shapes[name]) for name in both} != {len(op.shape)}:
+        raise NotCovered("its operands have different numbers of axes")
     other = both[1] if both[0] == whole[0] else both[0]
     return kind(name="", sources=(whole[0], other), target=op.target)
+
+
+@covers(aten.glu.default)
+def _glu(op: AtenCall) -> Step:
+    """Translate to the first half of the channels times the sigmoid of the second."""
+    rank, source = len(op.shape), op.value("self")
+    axis = op["dim"] % rank
+    if axis != (1 if rank == 4 else rank - 1) or rank < 2:
+        raise NotCovered("it does not halve the channels")
+    half, axis = op.shape[axis], 1 if rank == 4 else -1
+    first = op.before(Select, source, op.shape, "first", index=np.arange(half), axis=axis)
+    second = op.before(Select, source, op.shape, "second", index=np.arange(half, 2 * half), axis=axis)
+    gate = op.before(Elementwise, second, op.shape, "gate", activation=Activation(Function.SIGMOID))
+    return Multiply(name="", sources=(first, gate), target=op.target)
 
 
 @covers(aten.sub.Tensor)
