@@ -137,7 +137,8 @@ TILES(KERNEL)
 #define NAME(R, C) tile_##R##_##C,
 static const Kernel kernels[] = {TILES(NAME)};
 #define SIZE(R, C) R, C, OUTPUTS((R) * (C)),
-const int32_t tile_sizes[] = {TILES(SIZE) 0};
+const int32_t tile_sizes[] = {TILES(SIZE)};
+const int32_t tile_count = sizeof(kernels) / sizeof(kernels[0]);
 
 // Pixels around a lane's patch are copies from the lanes that own them.
 static void fill_border(const Layer* l, int32_t* plane) {

@@ -8,11 +8,12 @@ import ctypes
 import subprocess
 import time
 from ctypes import c_int32, c_int64, c_void_p
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+from int8_configs import Config, configs, known_tiles
+from int8_layers import Layer
 
 from st3.engine import native
 from st3.engine.layout import (
@@ -24,16 +25,11 @@ from st3.engine.layout import (
     border_copies,
     gather_index,
 )
-from st3.engine.native import Variant
 from st3.engine.packing import NonZeros, pack_sparse, tap_offsets
-from st3.engine.tiles import Tile, TileSizes
 
 LANES = 16
 SOURCE = Path(__file__).parent / "int8_blocks.c"
 FLAGS = ["-O3", "-march=native", "-shared", "-fPIC", "-Wall", "-Werror"]
-BLOCK_COUNTS = (1, 2, 3, 4, 6, 8, 12, 16)  # blocks of input channels
-SUM_BYTES = (4096, 8192, 16384)  # of the L1 cache, for the sums of a group of outputs
-LEAST_VECTORS = 6  # of a tile, if the picture has as many
 
 
 class CLayer(ctypes.Structure):
@@ -49,41 +45,10 @@ class CLayer(ctypes.Structure):
     ]
 
 
-@dataclass(frozen=True)
-class Layer:
-    """A quantised convolution of stride 1: int8 weights (output, input, height, width), int32 bias, one scale."""
-
-    weight: np.ndarray
-    bias: np.ndarray
-    scale: float
-
-
-@dataclass(frozen=True)
-class Config:
-    """How a layer is computed."""
-
-    tiles: tuple[Tile, ...]
-    channels_per_block: int
-    outputs_per_group: int
-
-    @property
-    def label(self) -> str:
-        sizes = sorted({(tile.variant.rows, tile.variant.columns) for tile in self.tiles})
-        return f"tiles {sizes}, {4 * self.channels_per_block} channels, {self.outputs_per_group} outputs at a time"
-
-
 def compile_library(folder: Path) -> ctypes.CDLL:
     """Compile the kernel for this processor; it must have AVX-512 VNNI."""
     subprocess.run(["cc", *FLAGS, "-o", folder / "int8_blocks.so", SOURCE], check=True)
     return ctypes.CDLL(str(folder / "int8_blocks.so"))
-
-
-def known_tiles(library: ctypes.CDLL) -> TileSizes:
-    numbers = np.ctypeslib.as_array((c_int32 * 3 * 128).in_dll(library, "tile_sizes")).reshape(-1, 3)
-    count = int(np.flatnonzero(numbers[:, 0] == 0)[0])
-    return TileSizes(
-        [Variant(int(r), int(c), 1, int(o), i) for i, (r, c, o) in enumerate(numbers[:count])], 1
-    )
 
 
 class Stack:
@@ -91,7 +56,7 @@ class Stack:
 
     def __init__(self, library: ctypes.CDLL, layers: list[Layer], height: int, width: int) -> None:
         self.library, self.layers = library, layers
-        self.sizes, self.store = known_tiles(library), native.Store(native.kernels())
+        self.store = native.Store(native.kernels())
         window = layers[0].weight.shape[-1] // 2
         border = Border(window, window, window, window) if window else NO_BORDER
         geometry = best_geometry(1, height, width, LANES)
@@ -108,28 +73,17 @@ class Stack:
 
     def _tune(self) -> list[Config]:
         """Return the fastest configuration of each layer; layers of one shape share it."""
+        sizes = known_tiles(self.library)
         found: dict[tuple[int, ...], Config] = {}
         for number, layer in enumerate(self.layers):
             shape = layer.weight.shape
             if shape not in found:
-                configs = self._configs(number)
-                for repeats, left in ((3, 6), (20, 1)):
-                    configs = sorted(configs, key=lambda each: self._time(number, each, repeats))[:left]
-                found[shape] = configs[0]
+                left = configs(sizes, self.plane, *shape[1::-1])
+                for repeats, best in ((3, 6), (20, 1)):
+                    times = [(self._time(number, each, repeats), i) for i, each in enumerate(left)]
+                    left = [left[i] for _, i in sorted(times)[:best]]
+                found[shape] = left[0]
         return [found[layer.weight.shape] for layer in self.layers]
-
-    def _configs(self, number: int) -> list[Config]:
-        outputs, inputs = self.layers[number].weight.shape[:2]
-        found = {}
-        for tiles in self.sizes.tilings(*self.plane, least=LEAST_VECTORS):
-            most = max(tile.variant.vectors for tile in tiles)
-            for blocks in BLOCK_COUNTS:
-                if blocks > max(1, inputs // 16):
-                    break
-                for size in {max(8, space // (64 * most) // 8 * 8) for space in SUM_BYTES}:
-                    config = Config(tuple(tiles), -(-(inputs // 4) // blocks), min(size, outputs))
-                    found[config.label] = config
-        return [*found.values()]
 
     def _time(self, number: int, config: Config, repeats: int) -> float:
         store, self.store = self.store, native.Store(native.kernels())  # freed afterwards
@@ -149,7 +103,7 @@ class Stack:
         packed = pack_sparse(
             nonzero_blocks(layer.weight, source),
             config.tiles[0].variant.outputs,
-            config.channels_per_block,
+            config.planes_per_block,
             bounds,
         )
         flat, wide = source.is_flat, target.geometry.width
@@ -163,7 +117,6 @@ class Stack:
             for each in config.tiles
         ]
         entries, shuffles = border_copies(target)
-        most = max(tile.variant.vectors for tile in config.tiles)
         mask = None if flat else target.mask
         buffers = [self.buffers[(number + i) % 2] for i in range(2)]
         return CLayer(
@@ -180,7 +133,7 @@ class Stack:
             mask=None if mask is None else keep(mask),
             border=keep(entries),
             shuffles=keep(shuffles),
-            sums=keep(np.zeros(config.outputs_per_group * most * LANES, np.int32)),
+            sums=keep(np.zeros(config.outputs_per_group * config.vectors * LANES, np.int32)),
             lowest_offset=packed.lowest_offset,
             in_row=4 * source.pitch,
             out_row=4 * target.pitch,

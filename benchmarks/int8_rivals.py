@@ -8,7 +8,7 @@ from importlib.util import find_spec
 from pathlib import Path
 
 import numpy as np
-from int8_kernel import Layer
+from int8_layers import Layer
 
 Run = Callable[[], np.ndarray]
 
