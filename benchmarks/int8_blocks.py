@@ -33,6 +33,7 @@ from int8_float32 import FloatStack, convolutions
 from int8_kernel import FLAGS, Stack, compile_library
 from int8_layers import Layers, random_layers
 from int8_rivals import dense_rivals
+from int8_table import table
 from timing import record
 
 LAYERS = 8
@@ -151,9 +152,13 @@ def main() -> None:
     parser.add_argument("rows", nargs="*", help="names or prefixes, such as resnet50:1x1 (default: all)")
     parser.add_argument("--rounds", type=int, default=15, help="samples of each contestant (default 15)")
     parser.add_argument("--output", help="the JSON file to add the rows to")
+    parser.add_argument("--table", action="store_true", help="print the file as a table")
     given = parser.parse_args()
     path = Path(given.output) if given.output else None
     old = json.loads(path.read_text())["rows"] if path and path.exists() else []
+    if given.table:
+        print(table(old))
+        return
     done = {row["row"]: row for row in old}
     torch.set_num_threads(1)
     rows = {f"{case.name}:{sparsity:g}": (case, sparsity) for case in CASES for sparsity in SPARSITIES}
