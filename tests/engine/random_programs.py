@@ -15,7 +15,23 @@ from tests.engine.ways import Chooser
 from st3.engine import native
 from st3.engine.plan.make import make_plan
 from st3.engine.plan.operation import Alternative
-from st3.engine.program import Activation, Conv, Function, Linear, MaxPool, Program, Step
+from st3.engine.program import (
+    Activation,
+    Add,
+    Affine,
+    Conv,
+    Function,
+    GlobalAverage,
+    GroupNorm,
+    Linear,
+    MaxPool,
+    Multiply,
+    Norm,
+    Program,
+    Select,
+    Step,
+    Upsample,
+)
 from st3.engine.reference import evaluate, interpret
 from st3.engine.run import Runtime
 
@@ -23,6 +39,44 @@ from st3.engine.run import Runtime
 def weights(random: np.random.Generator, *shape: int) -> np.ndarray:
     density = random.choice([0.0, 0.1, 0.5, 1.0])
     return np.where(random.random(shape) < density, random.standard_normal(shape), 0).astype(np.float32)
+
+
+def light_step(random: np.random.Generator, name: str, source: str, shape: tuple[int, ...]) -> Step:
+    """Return a norm, a selection of channels, or enlarged pixels."""
+    channels, where = shape[1], {"name": name, "sources": (source,), "target": name}
+    scale, shift = weights(random, channels), weights(random, channels)
+    groups = [each for each in range(1, channels + 1) if channels % each == 0]
+    kinds = [
+        lambda: Norm(**where, scale=scale, shift=shift, eps=0.1, axis=1, is_centred=bool(random.integers(2))),
+        lambda: GroupNorm(**where, scale=scale, shift=shift, eps=0.1, groups=int(random.choice(groups))),
+        lambda: Select(**where, index=random.permutation(channels)[: 1 + channels // 2]),
+        lambda: Upsample(**where),
+        lambda: Affine(**where, scale=scale, shift=shift),
+    ]
+    return kinds[random.integers(len(kinds))]()
+
+
+def end_in_rows(
+    random: np.random.Generator, steps: list[Step], values: dict[str, torch.Tensor], last: str
+) -> str:
+    """Add a linear layer over the last axis, and steps on its rows."""
+    columns = int(random.integers(1, 40))
+    where = {"sources": (last,), "bias": None, "weight": weights(random, columns, values[last].shape[-1])}
+    scale, shift = weights(random, columns), weights(random, columns)
+    gate = Activation(Function.SILU)
+    made: list[Step] = [
+        Linear(name="rows", target="rows", **where),
+        Norm(name="norm", sources=("rows",), target="norm", scale=scale, shift=None, eps=0.1),
+        Multiply(name="product", sources=("norm", "rows"), target="product", activation=gate),
+        Affine(name="affine", sources=("product",), target="affine", scale=scale, shift=shift, axis=-1),
+        Select(
+            name="part", sources=("affine",), target="part", index=np.arange(columns // 3, columns), axis=-1
+        ),
+    ]
+    for step in made[: random.integers(1, len(made) + 1)]:
+        values[step.target] = evaluate(step, [values[each] for each in step.sources], ())
+        steps.append(step)
+    return steps[-1].target
 
 
 def some_program(random: np.random.Generator) -> Program:
@@ -35,12 +89,21 @@ def some_program(random: np.random.Generator) -> Program:
         name = f"s{number}"
         _, channels, high, wide = values[last].shape
         activation = (
-            Activation(list(Function)[random.integers(len(Function))]) if random.random() < 0.7 else None
+            Activation(list(Function)[random.integers(len(Function))], 0.3) if random.random() < 0.7 else None
         )
-        kind = random.choice(["conv", "depthwise", "pool", "residual"])
+        kind = random.choice(["conv", "depthwise", "pool", "residual", "light", "gate"])
         size = int(min(random.integers(1, 5), high, wide))
-        if kind == "pool":
-            step: Step = MaxPool(
+        step: Step
+        if kind == "light":
+            step = light_step(random, name, last, values[last].shape)
+        elif kind == "gate":  # channels scaled by their means
+            mean = GlobalAverage(name=f"m{number}", sources=(last,), target=f"m{number}")
+            steps.append(mean)
+            values[mean.target] = evaluate(mean, [values[last]], (values[last].shape[0], channels, 1, 1))
+            product = random.choice([Add, Multiply])
+            step = product(name=name, sources=(last, mean.target), target=name, activation=activation)
+        elif kind == "pool":
+            step = MaxPool(
                 name=name,
                 sources=(last,),
                 target=name,
@@ -59,20 +122,16 @@ def some_program(random: np.random.Generator) -> Program:
                 weight=weights(random, outputs, channels // groups, size, size), bias=weights(random, outputs),
                 stride=stride, padding=padding, groups=groups,
             )  # fmt: skip
-        result = evaluate(step, [values[each] for each in step.sources], ())
+        images, _, high, wide = values[last].shape
+        shape = (images, channels, 2 * high, 3 * wide)  # read by up-sampling alone
+        result = evaluate(step, [values[each] for each in step.sources], shape)
         if 0 in result.shape:
             continue
         steps.append(step)
         values[name] = result
         last = name
-    if random.random() < 0.3:
-        step = Linear(
-            name="rows", sources=(last,), target="rows", bias=None,
-            weight=weights(random, int(random.integers(1, 40)), values[last].shape[-1]),
-        )  # fmt: skip
-        steps.append(step)
-        values["rows"] = evaluate(step, [values[last]], ())
-        last = "rows"
+    if random.random() < 0.5:
+        last = end_in_rows(random, steps, values, last)
     shapes = {name: tuple(value.shape) for name, value in values.items()}
     return Program(steps=tuple(steps), shapes=shapes, inputs=("x",), outputs=(last,))
 

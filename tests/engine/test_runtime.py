@@ -53,7 +53,7 @@ def available() -> list[str]:
 
 
 isas = st.sampled_from(available() or ["none"])
-activations = st.one_of(st.none(), st.sampled_from(Function).map(Activation))
+activations = st.one_of(st.none(), st.sampled_from(Function).map(lambda each: Activation(each, 0.3)))
 densities = st.sampled_from([0.0, 0.05, 0.3, 1.0])
 
 

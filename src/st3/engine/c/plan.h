@@ -157,7 +157,7 @@ enum { KINDS_OF(AS_ENUM) KINDS };
     P(S, const float, in) P(S, float, out) P(S, const float, residual) P(S, const float, bias) \
     P(S, const float, weights) P(S, const int32_t, index) P(S, const int32_t, order) P(S, const int64_t, starts) \
     F(S, low) F(S, high) L(S, function) I(S, vectors) I(S, inputs) I(S, outputs) I(S, slices) I(S, slices_per_task) \
-    I(S, in_slot) I(S, out_slot)
+    I(S, in_slot) I(S, out_slot) I(S, residual_slot)
 
 // A convolution and a channel-wise step (depthwise convolution or pooling), a few channels at a time. The intermediate
 // result stays in the scratch buffer; a move or a border fill in between brings it into the layout of the second step.

@@ -55,12 +55,13 @@ static void run_rows(const void* arguments, int32_t task, const Context* context
     const Rows* r = arguments;
     const float* in = r->in_slot < 0 ? r->in : context->slots[r->in_slot];
     float* out = r->out_slot < 0 ? r->out : context->slots[r->out_slot];
+    const float* residual = r->residual_slot < 0 ? r->residual : context->slots[r->residual_slot];
     int32_t end = (task + 1) * r->slices_per_task;
     if (end > r->slices) end = r->slices;
     for (int32_t slice = task * r->slices_per_task; slice < end; slice++)
         for (int32_t v = 0; v < r->vectors; v++)
             rows_slice(r, slice, in + (int64_t)v * r->inputs, out + (int64_t)v * r->outputs,
-                       r->residual ? r->residual + (int64_t)v * r->outputs : 0);
+                       residual ? residual + (int64_t)v * r->outputs : 0);
 }
 
 #endif

@@ -15,7 +15,17 @@ from torch import Tensor, fx
 from ..program import Floats, Shape, Step
 from .torch_call import Read, TorchCall, substitute
 
-__all__ = ["COPIES", "COVERED", "NO_STEP", "AtenCall", "NotCovered", "Translate", "aten", "covers"]
+__all__ = [
+    "COPIES",
+    "COVERED",
+    "NO_STEP",
+    "AtenCall",
+    "NotCovered",
+    "Translate",
+    "aten",
+    "covers",
+    "fixed_shape",
+]
 
 NO_STEP = "the engine has no step for it"
 
@@ -53,7 +63,7 @@ class AtenCall:
         self.node, self.target = node, node.name
         self.add_step = add_step
         self.shapes = shapes
-        self.shape: Shape = tuple(node.meta["val"].shape)
+        self.shape = fixed_shape(node)
         self.item: Any = None
         first = call.args[0] if call.args else None
         if call.function is operator.getitem and isinstance(first, TorchCall):  # an item of a tuple
@@ -100,6 +110,17 @@ class AtenCall:
         if len(shape) not in ranks:
             raise NotCovered(f"its input has {len(shape)} dimensions")
         return shape
+
+
+def fixed_shape(node: fx.Node) -> Shape:
+    """Return the shape of a node's tensor."""
+    sizes = tuple(node.meta["val"].shape)
+    if not all(isinstance(size, int) for size in sizes):  # a symbol of the tracer
+        raise ValueError(
+            f"the shape of {node.name!r} depends on the numbers that the model computes; the engine compiles programs "
+            "of fixed shapes: compile the part of the model before it"
+        )
+    return sizes
 
 
 def _by_name(call: TorchCall) -> dict[str, Any]:

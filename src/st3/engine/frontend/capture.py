@@ -5,8 +5,10 @@ values of the example: a model that branches on them is refused.
 """
 
 import operator
+import re
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,6 +22,8 @@ __all__ = ["CapturedGraph", "capture"]
 
 # How export marks a model that changes its own buffers or parameters.
 STORES = (OutputKind.BUFFER_MUTATION, getattr(OutputKind, "PARAMETER_MUTATION", OutputKind.BUFFER_MUTATION))
+# How export refuses an output that is not made of tensors and plain containers.
+UNKNOWN_OUTPUT = re.compile(r"Found <class '(?:[\w.]+\.)?(\w+)'> in output, which is not a known type")
 
 
 @dataclass(frozen=True)
@@ -36,11 +40,9 @@ class CapturedGraph:
 
 def capture(model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> CapturedGraph:
     """Capture the model, which must be in eval mode, for inputs of these shapes."""
-    with warnings.catch_warnings():
+    with warnings.catch_warnings(), _without_stack_traces():
         warnings.simplefilter("ignore")  # torch's about itself
         exported = _export(model, args, kwargs)
-        if not _is_functional(exported):
-            exported = exported.run_decompositions({})  # as slow as the export, so only if needed
     signature = exported.graph_signature
     for output in signature.output_specs:
         if output.kind in STORES:
@@ -65,9 +67,26 @@ def capture(model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> 
     return CapturedGraph(exported.graph, attributes, constants, inputs, outputs, out_spec)
 
 
+@contextmanager
+def _without_stack_traces() -> Iterator[None]:
+    """Spare the stack trace of every node, a seventh of the time of an export; older torch has no such option."""
+    config, name = getattr(fx, "config", None), "do_not_emit_stack_traces"
+    before = getattr(config, name, None)
+    if before is None:
+        yield
+        return
+    setattr(config, name, True)
+    try:
+        yield
+    finally:
+        setattr(config, name, before)
+
+
 def _export(model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> ExportedProgram:
     def export(of: nn.Module) -> ExportedProgram:
-        return torch.export.export(of, args, kwargs, strict=False)
+        exported = torch.export.export(of, args, kwargs, strict=False)
+        # As slow as the export, so only if needed.
+        return exported if _is_functional(exported) else exported.run_decompositions({})
 
     ways: dict[str, Callable[[], ExportedProgram]] = {
         "torch.export": lambda: export(model),
@@ -78,6 +97,11 @@ def _export(model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> 
         try:
             return way()
         except Exception as error:  # the model's code may fail in any way on the tracer's fake tensors
+            if found := UNKNOWN_OUTPUT.search(str(error)):
+                raise ValueError(
+                    f"{type(model).__name__} returns a {found[1]}, which torch.export cannot take apart; let it return "
+                    "tensors only: for a causal language model, set use_cache=False in its config or its arguments"
+                ) from error
             failures.append((f"{name}: {type(error).__name__}: {_first_line(error)}", error))
     raise ValueError(
         f"{type(model).__name__} cannot be captured as a graph; its forward pass may branch on computed values or "

@@ -18,7 +18,8 @@ from ..program import (
     Step,
 )
 from .aten_call import COVERED, AtenCall, NotCovered, Translate, aten, covers
-from .layers import affine, match_rms_norm
+from .layers import affine, written_out_norm
+from .patterns import TANH_GELU, match
 from .torch_call import Read, TorchCall
 
 ACTIVATIONS = {
@@ -104,8 +105,16 @@ def _add(op: AtenCall) -> Step:
 
 @covers(aten.mul.Tensor)
 def _mul(op: AtenCall) -> Step:
-    product = match_rms_norm(op) or _pair(op, Multiply)
+    product = written_out_norm(op) or _written_out_gelu(op) or _pair(op, Multiply)
     return product or _with_constant(op, lambda constant: (constant, 0.0), commutes=True)
+
+
+def _written_out_gelu(op: AtenCall) -> Step | None:
+    found = match(op.node, TANH_GELU)
+    if found is None or found["x"].name not in op.shapes:
+        return None
+    activation = Activation(Function.GELU_TANH)
+    return Elementwise(name="", sources=(found["x"].name,), target=op.target, activation=activation)
 
 
 def _pair(op: AtenCall, kind: type[Pairwise]) -> Step | None:

@@ -5,11 +5,12 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor, fx
+from torch import Tensor
 
 from ..program import Affine, Conv, Floats, GroupNorm, Linear, Norm, Pair, Reshape, Shape, Step
-from .aten_call import COPIES, AtenCall, NotCovered, aten, covers
+from .aten_call import AtenCall, NotCovered, aten, covers
 from .padding import Sides, make_symmetric, same_padding
+from .patterns import UNCENTRED_NORM, match
 from .torch_call import Read
 
 
@@ -149,42 +150,18 @@ def _last_axis_norm(op: AtenCall, shift: Floats | None, eps: float, *, is_centre
     )
 
 
-def match_rms_norm(op: AtenCall) -> Step | None:
-    """Return the norm if this product is x * rsqrt(mean(x ** 2) + eps) over the last axis, as many models write it."""
-    for x, root in (op.node.args[:2], op.node.args[1::-1]):
-        squares = _squares_below_root(root)
-        if squares and isinstance(x, fx.Node) and _origin(squares[0]) is _origin(x) and len(op.shape) > 1:
-            source = op["self"] if x is op.node.args[0] else op["other"]
-            fields: dict[str, Any] = {"scale": None, "shift": None, "eps": squares[1], "is_centred": False}
-            if isinstance(source, Read):
-                return Norm(name="", sources=(source.name,), target=op.target, **fields)
-    return None
-
-
-def _squares_below_root(root: Any) -> tuple[fx.Node, float] | None:
-    """Return x and eps if a node is rsqrt(mean(x ** 2, -1, keepdim) + eps)."""
-
-    def called(node: Any, *operators: Any) -> tuple[Any, ...] | None:
-        known = isinstance(node, fx.Node) and node.target in operators and not node.kwargs
-        return node.args if known else None
-
-    if not (below := called(root, aten.rsqrt.default)):
+def written_out_norm(op: AtenCall) -> Step | None:
+    """Return the norm if this product is an RMS norm over the last axis, written out in several operators."""
+    found = match(op.node, UNCENTRED_NORM)
+    if found is None or len(op.shape) < 2 or not isinstance(found["eps"], float):
         return None
-    total = called(below[0], aten.add.Tensor, aten.add.Scalar)
-    if not total or not isinstance(total[1], float):
+    source = op["self"] if found["x"] is op.node.args[0] else op["other"]
+    if [axis % len(op.shape) for axis in found["axes"]] != [len(op.shape) - 1] or not isinstance(
+        source, Read
+    ):
         return None
-    mean = called(total[0], aten.mean.dim)
-    if not mean or len(mean) < 3 or not mean[2] or [*mean[1]] not in ([-1], [mean[0].meta["val"].ndim - 1]):
-        return None
-    power = called(mean[0], aten.pow.Tensor_Scalar)
-    return (power[0], total[1]) if power and power[1] == 2 else None
-
-
-def _origin(node: fx.Node) -> fx.Node:
-    """Return the node behind copies that change nothing."""
-    while node.target in COPIES and node.meta["val"].dtype is node.all_input_nodes[0].meta["val"].dtype:
-        node = node.all_input_nodes[0]
-    return node
+    norm: dict[str, Any] = {"scale": None, "shift": None, "eps": found["eps"], "is_centred": False}
+    return Norm(name="", sources=(source.name,), target=op.target, **norm)
 
 
 @covers(aten.group_norm.default)

@@ -5,7 +5,7 @@ calls in torch read them, and convert them back first.
 """
 
 import math
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -69,6 +69,17 @@ class TorchCall:
             if isinstance(part, TorchCall):
                 return part.with_inner(call)
             return call if part.name == call.name else part
+
+        args, kwargs = substitute((self.args, self.kwargs), new)
+        return replace(self, args=args, kwargs=kwargs)
+
+    def rename(self, names: Mapping[str, str]) -> "TorchCall":
+        """Return this call with other values in place of some."""
+
+        def new(part: Read | TorchCall) -> Read | TorchCall:
+            return (
+                part.rename(names) if isinstance(part, TorchCall) else Read(names.get(part.name, part.name))
+            )
 
         args, kwargs = substitute((self.args, self.kwargs), new)
         return replace(self, args=args, kwargs=kwargs)

@@ -16,7 +16,7 @@ from torch.utils._pytree import TreeSpec
 
 from ..program import InTorch, Program, Shape, Step
 from . import elementwise, layers  # noqa: F401 -- fill the table of translators
-from .aten_call import COVERED, NO_STEP, AtenCall, NotCovered
+from .aten_call import COVERED, NO_STEP, AtenCall, NotCovered, fixed_shape
 from .capture import CapturedGraph
 from .shapes import COPIES, RESHAPES, VIEWS, select_channels
 from .torch_call import Read, TorchCall, float_bits_shape, from_float_bits, substitute
@@ -85,7 +85,7 @@ class _Walk:
             return self.captured.constants[node.name].detach()
         if node.name not in self.captured.inputs:
             return node.meta.get("val")  # a plain value in the caller's arguments
-        dtype, shape = node.meta["val"].dtype, _shape(node)
+        dtype, shape = node.meta["val"].dtype, fixed_shape(node)
         self.shapes[node.name] = float_bits_shape(dtype, shape)
         if dtype is torch.float32:
             return Read(node.name)
@@ -103,7 +103,9 @@ class _Walk:
             if call.function in COPIES:
                 return call.args[0]
             if call.function in RESHAPES:  # `view` would refuse a view with other strides
-                call = replace(call, function=torch.reshape, args=(call.args[0], _shape(node)), kwargs={})
+                call = replace(
+                    call, function=torch.reshape, args=(call.args[0], fixed_shape(node)), kwargs={}
+                )
                 shuffle = select_channels(call, self.shapes, self.steps)
                 return self._add_step(shuffle, node, call) if shuffle else call
         step = self._translate_call(node, call)
@@ -126,7 +128,7 @@ class _Walk:
             return _in_torch(call, str(refusal))
 
     def _add_step(self, step: Step, node: fx.Node, call: TorchCall, shape: Shape | None = None) -> Read:
-        self.shapes[step.target] = _shape(node) if shape is None else shape
+        self.shapes[step.target] = fixed_shape(node) if shape is None else shape
         self.steps.append(replace(step, name=self._name(node, call)))
         return Read(step.target)
 
@@ -162,16 +164,6 @@ def _operator(call: TorchCall) -> Any:
     if call.function is operator.getitem and isinstance(call.args[0], TorchCall):
         return call.args[0].function
     return call.function
-
-
-def _shape(node: fx.Node) -> Shape:
-    sizes = tuple(node.meta["val"].shape)
-    if not all(isinstance(size, int) for size in sizes):  # a symbol of the tracer
-        raise ValueError(
-            f"the shape of {node.name!r} depends on the numbers that the model computes; the engine compiles programs "
-            "of fixed shapes: compile the part of the model before it"
-        )
-    return sizes
 
 
 def _is_value(node: fx.Node) -> bool:

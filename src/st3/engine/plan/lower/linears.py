@@ -13,7 +13,7 @@ from ..pack import pack_slices
 from ..planner import Planner
 from ..structures import clamp
 from .convolutions import buffers_read
-from .dispatch import lower, lower_to_torch
+from .dispatch import lower
 
 FEW_ROWS = 3  # up to here, lanes are outputs; with more rows, lanes are rows
 
@@ -57,9 +57,6 @@ def emit_pointwise(step: Linear, planner: Planner) -> None:
 def emit_rows(step: Linear, planner: Planner, rows: int) -> None:
     plain = planner.plain(step.sources[0])
     residual = planner.plain(step.sources[1]) if len(step.sources) > 1 else None
-    if residual and not residual.buffer:
-        lower_to_torch(step, planner)
-        return
     target = planner.new_plain_output(step.target)
     outputs, inputs = step.weight.shape
     lists = pack_slices(step.weight, planner.lanes)
@@ -78,6 +75,7 @@ def emit_rows(step: Linear, planner: Planner, rows: int) -> None:
             out=assembly.address(target.buffer),
             out_slot=target.slot,
             residual=assembly.address(residual.buffer) if residual else None,
+            residual_slot=residual.slot if residual else -1,
             bias=assembly.keep(bias),
             weights=assembly.keep(lists.weights),
             index=assembly.keep(lists.index) if lists.index is not None else None,
