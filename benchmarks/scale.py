@@ -24,7 +24,7 @@ from st3.core.layers.shards import local
 
 STEPS, WIDTH = 20, 1024
 SPARSITY = 0.9
-CASES = [("st3", "global"), ("st3", "sigma"), ("st3", "erk"), ("gmp", "global")]
+CASES = [("st3", "global"), ("st3", "erk"), ("gmp", "global")]
 
 
 def one_rank(rank: int, ranks: int, blocks: int, meeting_point: str, output: Any) -> None:
