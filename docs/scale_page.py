@@ -105,7 +105,12 @@ def measured_table() -> str:
         ]
     ]
     for found in json.loads(MEASURED.read_text(encoding="utf-8"))["rows"]:
-        what = [f"{found['method']}, {found['allocation']}", str(found["ranks"]), _pair(found["kept"])]
+        what = [
+            f"{found['weights']:,}",
+            f"{found['method']}, {found['allocation']}",
+            str(found["ranks"]),
+            _pair(found["kept"]),
+        ]
         for event in ("attach", "first cut", "cut", "cut and look"):
             rows.append([*what, event, *(_pair(counts) for counts in found[event].values())])
     return _table(rows)
