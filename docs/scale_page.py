@@ -95,6 +95,7 @@ def measured_table() -> str:
     """Return what processes have sent, beside the formula."""
     rows = [
         [
+            "weights",
             "method, allocation",
             "ranks",
             "kept by rank 0",
