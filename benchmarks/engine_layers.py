@@ -22,11 +22,13 @@ from torch import nn
 
 import st3
 from engine import Row, sparse_network
-from st3.engine import plan
-from st3.engine.execution import Execution
-from st3.engine.operation import Operation
+from st3.engine import native
+from st3.engine.plan.assemble import Assembly
+from st3.engine.plan.make import Choice, make_plan
+from st3.engine.plan.operation import Alternative
+from st3.engine.plan.tune import Tuner
 from st3.engine.program import Conv, Linear, Program, Step
-from st3.engine.tuning import Tuner, cache_file
+from st3.engine.run import Runtime
 
 RESULTS = Path(__file__).parents[1] / "results" / "benchmarks" / "engine-layers.json"
 NETWORKS = (("resnet50", 0.8), ("resnet50", 0.95), ("mobilenet_v1", 0.8), ("mobilenet_v1", 0.95))
@@ -34,15 +36,10 @@ NETWORKS = (("resnet50", 0.8), ("resnet50", 0.95), ("mobilenet_v1", 0.8), ("mobi
 LAYERS = ((64, 16, 7, 0.5), (64, 256, 7, 0.5), (64, 256, 7, 0.2), (64, 256, 7, 0.1), (112, 256, 4, 0.2))
 
 
-def kind_of(operation: Operation) -> str:
-    """Return the kind of an operation as text."""
-    step, before = operation.step, operation.before
-    if step is None:
-        return "moves and borders"
-    if isinstance(before, Conv):
-        first = name_of(before)
-        return f"{first}, then {'pooling' if not isinstance(step, Conv) else name_of(step)}"
-    return name_of(step)
+def kind_of(choice: Choice, steps: dict[str, Step]) -> str:
+    """Return the kind of a step, and of the one that is computed with it, as text."""
+    own = name_of(steps[choice.name])
+    return f"{own}, then {name_of(steps[choice.fused])}" if choice.fused else own
 
 
 def name_of(step: Step) -> str:
@@ -52,47 +49,60 @@ def name_of(step: Step) -> str:
     return f"depthwise {high}x{wide}" if step.groups > 1 else f"{high}x{wide}"
 
 
-def flops(operation: Operation, program: Program) -> int:
-    total = 0
-    for step in (operation.before, operation.step):
-        if isinstance(step, Conv | Linear):
-            pixels = math.prod(program.shapes[step.target]) // step.weight.shape[0]
-            total += 2 * int((step.weight != 0).sum()) * pixels
-    return total
-
-
 def in_network(network: str, sparsity: float, rounds: int) -> dict[str, Any]:
     """Time the steps of a network in order and add them up by kind."""
     model, inputs = sparse_network(Row("bar", network, sparsity))
     program = st3.engine.compile(model, inputs, threads=1, tune=False).program
-    tuner = Tuner(cache_file())
-    execution = Execution(program, 1, tuner)
-    tuner.save()
-    output = execution.run(inputs)  # the last step writes to it
-    compiled = [
-        (op, steps) for op, steps in zip(execution.operations, execution.structures, strict=True) if steps
-    ]
-    arrays = [((plan.Step * len(steps))(*steps), len(steps)) for _, steps in compiled]
-    best = [math.inf] * len(arrays)
+    runtime = Runtime(program, threads=1)
+    outputs = [torch.empty(shape) for shape in runtime.planned.outputs]
+    (session,) = runtime.sessions
+    for slot, tensor in enumerate((inputs, *outputs)):
+        session.slots[slot] = tensor.data_ptr()
+    (whole,) = runtime.planned.segments
+    assert isinstance(whole, range)
+    best = [math.inf] * len(whole)
     for _ in range(rounds):
-        for number, (steps, count) in enumerate(arrays):
+        for number in whole:
             begin = time.perf_counter()
-            execution.pool.run(steps, count, execution.slots)
+            session.run(number, 1)
             best[number] = min(best[number], 1e3 * (time.perf_counter() - begin))
-    del output
-    times: dict[str, float] = defaultdict(float)
+    return {"row": f"network:{network}:{sparsity:g}", **by_kind(runtime, program, best)}
+
+
+def by_kind(runtime: Runtime, program: Program, milliseconds: list[float]) -> dict[str, Any]:
+    steps = {step.name: step for step in program}
+    macs = {choice.name: choice.macs for choice in runtime.choices()}
+    kinds = ["moves and borders"] * len(milliseconds)
     work: dict[str, int] = defaultdict(int)
-    for (operation, _), milliseconds in zip(compiled, best, strict=True):
-        times[kind_of(operation)] += milliseconds
-        work[kind_of(operation)] += flops(operation, program)
+    for choice in runtime.choices():
+        for number in choice.steps:
+            kinds[number] = kind_of(choice, steps)
+        if choice.steps:
+            work[kind_of(choice, steps)] += 2 * (choice.macs + macs.get(choice.fused, 0))
+    times: dict[str, float] = defaultdict(float)
+    for kind, spent in zip(kinds, milliseconds, strict=True):
+        times[kind] += spent
     return {
-        "row": f"network:{network}:{sparsity:g}",
-        "milliseconds": round(sum(best), 2),
+        "milliseconds": round(sum(milliseconds), 2),
         "kinds": {
-            kind: {"share": round(spent / sum(best), 3), "gflops": round(work[kind] / spent / 1e6, 1)}
+            kind: {"share": round(spent / sum(milliseconds), 3), "gflops": round(work[kind] / spent / 1e6, 1)}
             for kind, spent in sorted(times.items(), key=lambda each: -each[1])
         },
     }
+
+
+class Recorder(Tuner):
+    """Keeps the alternatives that it is offered, and chooses the cheapest."""
+
+    def __init__(self) -> None:
+        super().__init__(None)
+        self.offered: list[Alternative] = []
+
+    def choose(
+        self, key: str, alternatives: list[Alternative], time: Any
+    ) -> tuple[Alternative, dict[str, float]]:
+        self.offered += alternatives
+        return min(alternatives, key=lambda each: each.cost), {}
 
 
 def kernel_alone(inputs: int, outputs: int, rows: int, density: float, rounds: int) -> dict[str, Any]:
@@ -103,17 +113,19 @@ def kernel_alone(inputs: int, outputs: int, rows: int, density: float, rounds: i
         layer.weight.mul_(torch.rand_like(layer.weight) < density)
     x = torch.randn(1, inputs, rows, 16)
     program = st3.engine.compile(layer, x, threads=1, tune=False).program
-    execution = Execution(program, 1)
-    execution.run(x)
-    number = next(i for i, operation in enumerate(execution.operations) if operation.tune)
-    whole = f"(1, 1, {inputs}, {outputs})"
-    alternatives = [each for each in execution.alternatives[number] if each.label.endswith(whole)]
-    made = [execution.steps(each.make(execution.binding())) for each in alternatives]
-    arrays = [(plan.Step * len(steps))(*steps) for steps in made]
-    times = [execution.pool.time(array, len(array), execution.slots, rounds) for array in arrays]
+    recorder = Recorder()
+    plan = make_plan(program, 1, recorder).plan
+    session = native.Session(native.kernels(), plan)
     left = int((layer.weight != 0).sum())
     found: dict[str, Any] = {"row": f"kernel:{inputs}x{outputs}:{rows} vectors:{density:g}"}
-    for each, milliseconds in zip(alternatives, times, strict=True):
+    for each in recorder.offered:
+        if not each.label.endswith(f"(1, 1, {inputs}, {outputs})"):
+            continue
+        assembly = Assembly()
+        for structure, tasks in each.make(assembly):
+            assembly.add_step(structure, tasks)
+        alone = assembly.finish()
+        milliseconds = min(session.time(alone) for _ in range(rounds))
         weights = left if each.kernel == "sparse" else inputs * outputs
         found[f"{each.kernel} gflops"] = round(2 * weights * rows * 16 / milliseconds / 1e6, 1)
     return found

@@ -212,6 +212,7 @@ def _work(module: str, test: str, arguments: dict[str, Any]) -> str | None:
             warnings.simplefilter("error")
             # Networks as small as in tests lose filters.
             warnings.simplefilter("ignore", st3.errors.LayerCollapseWarning)
+            warnings.simplefilter("ignore", st3.errors.PrecisionWarning)
             getattr(importlib.import_module(module), test).body(**arguments)
         dist.barrier()
     except BaseException:

@@ -126,6 +126,16 @@ def test_the_hugging_face_example_is_as_accurate_with_90_percent_zeros(tmp_path)
 
 
 @pytest.mark.slow
+def test_the_gpt2_example_reloads_its_zeros_and_writes_nearly_as_well(tmp_path):
+    shown = run_example("huggingface_gpt2", tmp_path)
+    assert "of 98,304 weights in 8 layers" in shown
+    assert "zeros after reloading: 78,643" in shown
+    dense, sparse = map(float, re.search(r"dense ([\d.]+), 80 % zeros ([\d.]+)", shown).groups())
+    assert dense < 4
+    assert sparse < dense + 0.5
+
+
+@pytest.mark.slow
 @pytest.mark.distributed
 def test_the_accelerate_example_trains_in_two_processes(tmp_path):
     shown = run_example("accelerate_two", tmp_path)

@@ -4,6 +4,7 @@ from .core.errors import (
     CheckpointError,
     CoverageWarning,
     LayerCollapseWarning,
+    PrecisionWarning,
     TargetMissedError,
     WeightsReplacedError,
 )
@@ -15,6 +16,7 @@ __all__ = [
     "CoverageWarning",
     "ExportError",
     "LayerCollapseWarning",
+    "PrecisionWarning",
     "SparseFileError",
     "TargetMissedError",
     "WeightsReplacedError",

@@ -18,6 +18,8 @@ from transformers import (
     EarlyStoppingCallback,
     GPT2Config,
     GPT2LMHeadModel,
+    LlamaConfig,
+    LlamaForCausalLM,
     Seq2SeqTrainer,
     Seq2SeqTrainingArguments,
     T5Config,
@@ -42,6 +44,7 @@ __all__ = [
     "TrainerCallback",
     "bert",
     "gpt2",
+    "llama",
     "saved",
     "sparse",
     "t5",
@@ -107,6 +110,14 @@ def gpt2() -> nn.Module:
     """Return a model of Conv1D layers whose output layer is its embedding."""
     torch.manual_seed(0)
     return GPT2LMHeadModel(GPT2Config(vocab_size=50, n_positions=8, n_embd=16, n_layer=1, n_head=2, **ENDS))
+
+
+def llama() -> nn.Module:
+    """Return a model of linear layers with a head of its own."""
+    torch.manual_seed(0)
+    heads = {"num_attention_heads": 2, "num_key_value_heads": 1}
+    sizes = {"vocab_size": 50, "hidden_size": 16, "intermediate_size": 32, "max_position_embeddings": 8}
+    return LlamaForCausalLM(LlamaConfig(num_hidden_layers=1, **sizes, **heads, **ENDS))
 
 
 def t5() -> nn.Module:

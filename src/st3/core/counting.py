@@ -62,18 +62,25 @@ def require_numbers(layers: Sequence[Layer], tensors: Sequence[Tensor], when: st
     """Raise where a weight is not finite, naming the layers."""
     totals = []
     for layer, tensor in zip(layers, tensors, strict=True):
-        total = tensor.detach().abs().sum(dtype=torch.float64).reshape(1)
-        totals.append(all_reduce(total, layer.shards.counts))
+        totals.append(all_reduce(_range(tensor.detach()), layer.shards.counts))
     bad = [
         repr(layer.name)
-        for layer, (total,) in zip(layers, _read(totals), strict=True)
-        if not math.isfinite(total)
+        for layer, (spread,) in zip(layers, _read(totals), strict=True)
+        if not math.isfinite(spread)
     ]
     if bad:
         raise ValueError(
             f"layer{'s' * (len(bad) > 1)} {', '.join(bad)} hold{'s' * (len(bad) == 1)} NaN or infinite weights {when}: "
             f"lower the learning rate or clip gradients, and go back to an earlier checkpoint"
         )
+
+
+def _range(tensor: Tensor) -> Tensor:
+    """Return how far the weights spread, not finite if one of them is not; without a copy of them, unlike their sum."""
+    if not tensor.numel():  # of a sharded weight, this process may hold nothing
+        return torch.zeros(1, dtype=torch.float64, device=tensor.device)
+    low, high = torch.aminmax(tensor)
+    return (high.double() - low.double()).reshape(1)
 
 
 class CollapseWatch:

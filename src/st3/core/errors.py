@@ -8,6 +8,7 @@ __all__ = [
     "CoverageWarning",
     "Faults",
     "LayerCollapseWarning",
+    "PrecisionWarning",
     "TargetMissedError",
     "WeightsReplacedError",
     "name_some",
@@ -53,6 +54,14 @@ class LayerCollapseWarning(UserWarning):
 
     It names the layer and the step. Lower the sparsity, keep some weights in every layer (`min_weights`), share the
     zeros in another way (`allocation="erk"`), or exclude the layer. Single empty filters are common at high sparsity.
+    """
+
+
+class PrecisionWarning(UserWarning):
+    """Raw weights are in half precision, too coarse for small updates.
+
+    Given by `sparsify` where parameters are bfloat16 or float16. Keep them in float32 and compute in half precision
+    (`torch.autocast`, `MixedPrecisionPolicy` of `fully_shard`), or use an optimizer that rounds stochastically.
     """
 
 

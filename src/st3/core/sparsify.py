@@ -22,9 +22,9 @@ from .choices import (
     resolve_sparsity,
 )
 from .counting import CollapseWatch, count_all, require_numbers
-from .errors import CoverageWarning, Faults, LayerCollapseWarning, name_some
+from .errors import CoverageWarning, Faults, LayerCollapseWarning, PrecisionWarning, name_some
 from .families.fixed_mask import FixedMask
-from .layers.coverage import describe_gaps, describe_weight_norm
+from .layers.coverage import describe_gaps, describe_half_precision, describe_weight_norm
 from .layers.find import find_layers
 from .layers.layer import Layer, Layers
 from .layers.patterns import Patterns
@@ -33,7 +33,7 @@ from .method import Method
 from .optimizers import check_optimizers, find_owners, refuse_averaging
 from .sparsifier import Sparsifier
 from .state.checks import check_learned, check_state
-from .state.store import Store
+from .state.store import RAW, Store
 from .step.conductor import Conductor
 
 __all__ = ["keep_mask", "sparsify"]
@@ -146,6 +146,9 @@ def sparsify(
         warnings.warn(gaps, CoverageWarning, stacklevel=2)
     if risk := describe_weight_norm(layers):
         warnings.warn(risk, LayerCollapseWarning, stacklevel=2)
+    rounds = any(getattr(each, "bf16_stochastic_round", False) for each in optimizers)  # torchao's optimizers
+    if the_method.family.key == RAW and not rounds and (loss := describe_half_precision(layers)):
+        warnings.warn(loss, PrecisionWarning, stacklevel=2)
     plan = Plan(target, the_ramp, the_allocation, min_weights, int(total_steps), has_target)
     if has_target:
         check_plan(plan, the_method)

@@ -12,11 +12,22 @@ import subprocess
 import tempfile
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import NamedTuple
 
 SOURCES = Path(__file__).parent / "c"
 LIBRARY = "_kernels.so"
 SEAL = 32  # bytes at the end of the library's file that the loader does not read
 FLAGS = ("-std=gnu11", "-O2", "-fPIC", "-ffp-contract=fast", "-fvisibility=hidden", "-Wall", "-Wextra")
+
+
+
+class InstructionSet(NamedTuple):
+    """What the kernels are compiled for: floats per vector, vectors of sums in registers, compiler flags."""
+
+    lanes: int
+    accumulators: int
+    flags: tuple[str, ...] = ()
+
 
 AVX512 = (
     "-mavx512f",
@@ -27,7 +38,18 @@ AVX512 = (
     "-mfma",
     "-mprefer-vector-width=512",
 )
-X86 = {"baseline": (), "avx2": ("-mavx2", "-mfma"), "avx512": AVX512}
+BASELINE = InstructionSet(4, 14)  # on every architecture, so that one plan serves all of them
+X86 = {
+    "avx512": InstructionSet(16, 28, AVX512),
+    "avx2": InstructionSet(8, 14, ("-mavx2", "-mfma")),
+    "baseline": BASELINE,
+}
+# Of 32 registers 26 hold sums. gcc would load inputs far ahead and run out of registers; clang ignores the flag.
+AARCH64 = {"neon": InstructionSet(4, 26, ("-fno-schedule-insns",)), "baseline": BASELINE}
+WINDOWS = (
+    "the compiled kernels do not exist for Windows: they need POSIX threads and gcc or clang. st3 works without "
+    "them, at the speed of torch; in the Windows Subsystem for Linux (WSL) it can use them"
+)
 
 
 class BuildError(RuntimeError):
@@ -39,16 +61,17 @@ def build(target: Path, extra: tuple[str, ...] = ()) -> Path:
 
     `extra` flags are passed to every compiler call.
     """
+    if os.name == "nt":
+        raise BuildError(WINDOWS)
     library = target / LIBRARY if target.is_dir() else target
     command = compiler()
     with tempfile.TemporaryDirectory() as folder:
-        jobs: list[tuple[str, str, tuple[str, ...]]] = [
-            (each.name, f"{each.stem}.o", ())
-            for each in sorted(SOURCES.glob("*.c"))
-            if each.name != "kernels.c"
-        ]
-        for name, flags in instruction_sets().items():
-            jobs.append(("kernels.c", f"{name}.o", (f"-DISA={name}", *flags)))
+        jobs: list[tuple[str, str, tuple[str, ...]]] = []
+        for name, isa in instruction_sets(target_machine(command)).items():
+            defined = (f"-DISA={name}", f"-DLANES={isa.lanes}", f"-DACCUMULATORS={isa.accumulators}")
+            jobs.append(("kernels.c", f"{name}.o", (*defined, *isa.flags)))
+        others = sorted(each for each in SOURCES.glob("*.c") if each.name != "kernels.c")
+        jobs += [(each.name, f"{each.stem}.o", ()) for each in others]
         calls = [
             [*command, *FLAGS, *flags, *extra, "-c", str(SOURCES / source), "-o", str(Path(folder) / name)]
             for source, name, flags in jobs
@@ -84,9 +107,17 @@ def is_sealed(file: bytes) -> bool:
     return file[-SEAL:] == seal(file[:-SEAL])
 
 
-def instruction_sets() -> dict[str, tuple[str, ...]]:
-    """Return the compiler flags of each instruction set to build."""
-    return X86 if platform.machine().lower() in ("x86_64", "amd64") else {"baseline": ()}
+def instruction_sets(machine: str = "") -> dict[str, InstructionSet]:
+    """Return the instruction sets that are built for a machine, by default this one; the slowest to compile first."""
+    machine = (machine or platform.machine()).lower()
+    if machine in ("x86_64", "amd64"):
+        return X86
+    return AARCH64 if machine in ("aarch64", "arm64") else {"baseline": BASELINE}
+
+
+def target_machine(command: list[str]) -> str:
+    """Return the machine that the compiler compiles for, such as x86_64; it may be another than this one."""
+    return call([*command, "-dumpmachine"]).split("-")[0]
 
 
 def compiler() -> list[str]:
@@ -102,13 +133,15 @@ def compiler() -> list[str]:
     )
 
 
-def call(command: list[str]) -> None:
+def call(command: list[str]) -> str:
+    """Run the compiler and return what it prints."""
     try:
         result = subprocess.run(command, capture_output=True, text=True, check=False)
     except OSError as error:
         raise BuildError(f"the C compiler {command[0]!r} could not be started: {error}") from error
     if result.returncode:
         raise BuildError(f"the C compiler failed: {shlex.join(command)}\n{result.stderr.strip()}")
+    return result.stdout
 
 
 def main() -> None:

@@ -20,7 +20,7 @@ from ..layers.layer import Layer
 from ..selection.select import Hint, Quota, Scalar, Selected, layer_thresholds, select, threshold_between
 from .rounding import apportion
 
-__all__ = ["ALLOCATIONS", "Allocation", "Cut", "Pool", "resolve_allocation"]
+__all__ = ["ALLOCATIONS", "Allocation", "Cut", "Pool", "resolve_allocation", "zeros_per_layer"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -65,17 +65,9 @@ class Pool:
         return cuts
 
     def cut_by_counts(self, ideal: Sequence[float], quota: Quota) -> list[Cut | None]:
-        """Cut every layer at its own count of zeros: `ideal`, rounded so that together they are `quota.zeros`.
-
-        A layer keeps at least one weight where the quota allows it.
-        """
-        if quota.zeros == 0:
-            return [None] * len(self.layers)
-        most = [layer.numel - 1 for layer in self.layers]
-        if quota.zeros > sum(most):
-            most = [layer.numel for layer in self.layers]
+        """Cut every layer at its own count of zeros; see `zeros_per_layer`."""
         cuts: list[Cut | None] = []
-        for i, zeros in enumerate(apportion(ideal, quota.zeros, most)):
+        for i, zeros in enumerate(zeros_per_layer(self.layers, ideal, quota)):
             (cut,) = self.part([i]).cut(Quota(zeros, quota.fraction))
             cuts.append(None if cut is None else replace(cut, zeros=zeros))
         return cuts
@@ -84,6 +76,16 @@ class Pool:
         """Return the pool of some of the layers; it shares the hints."""
         layers, tensors = [self.layers[i] for i in indices], [self.tensors[i] for i in indices]
         return replace(self, layers=layers, tensors=tensors)
+
+
+def zeros_per_layer(layers: Sequence[Layer], ideal: Sequence[float], quota: Quota) -> list[int]:
+    """Round `ideal`, zeros per layer, so that they add up to `quota.zeros`; all keep a weight where possible."""
+    if quota.zeros == 0:
+        return [0] * len(layers)
+    most = [layer.numel - 1 for layer in layers]
+    if quota.zeros > sum(most):
+        most = [layer.numel for layer in layers]
+    return apportion(ideal, quota.zeros, most)
 
 
 class Allocation(ABC):

@@ -1,11 +1,13 @@
-"""What to warn of before training: most of the model is not covered, or an empty filter would become NaN."""
+"""What to warn of before training: too little is covered, an empty filter would become NaN, updates would be lost."""
 
 import math
+
+import torch
 
 from ..errors import name_some
 from .layer import Layers
 
-__all__ = ["describe_gaps", "describe_weight_norm"]
+__all__ = ["describe_gaps", "describe_half_precision", "describe_weight_norm"]
 
 LEAST = 0.5  # of the trained weights that nobody asked to leave out
 NAMED = 3  # weights named in the warning; the others are counted
@@ -48,4 +50,18 @@ def describe_weight_norm(layers: Layers) -> str | None:
         f"weight_norm divides each filter of {name_some(names)} by its norm, so a filter that loses its last weight "
         f"becomes NaN: remove weight_norm before sparsifying (torch.nn.utils.parametrize.remove_parametrizations), or "
         f"keep the sparsity low enough for every filter to keep a weight"
+    )
+
+
+def describe_half_precision(layers: Layers) -> str | None:
+    """Return what rounding does to raw weights in half precision; None if there are none."""
+    half = [layer for layer in layers if layer.parameter.dtype in (torch.bfloat16, torch.float16)]
+    if not half:
+        return None
+    dtype, named = half[0].parameter.dtype, name_some([layer.name for layer in half])
+    return (
+        f"the raw weights of {named} are {dtype}, which rounds away an update smaller "
+        f"than 1/{round(4 / torch.finfo(dtype).eps)} of a weight, so that training may stall: keep parameters in "
+        f"float32 and compute under torch.autocast (with fully_shard: MixedPrecisionPolicy), or use an optimizer "
+        f"that rounds stochastically"
     )

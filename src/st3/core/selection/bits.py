@@ -18,8 +18,8 @@ __all__ = ["select"]
 
 CHUNK = 1 << 22  # weights per piece: bounds the temporaries
 DIGITS = {torch.int32: (11, 10, 10), torch.int64: (11, 13, 13, 13, 13)}  # bits of |float32| and |float64|
-# A warm search looks at 2^21 neighbouring floats first: a quarter of the threshold's magnitude.
-WINDOW_BITS = 21
+# A warm search of float32 looks at 2^21 neighbouring floats first: a quarter of the threshold's magnitude.
+WINDOW = (11, 10)
 SPREAD = 256
 
 
@@ -56,9 +56,9 @@ def _warm(scores: "_Scores", k: int, hint: Hint) -> tuple[Tensor, Tensor] | None
     """Search a window around the last answer: two reductions instead of three; None if the answer is elsewhere."""
     if not isinstance(hint.low, Tensor) or scores.bits_dtype != torch.int32:
         return None
-    first, second = DIGITS[torch.int32][0], WINDOW_BITS - DIGITS[torch.int32][0]
+    first, second = WINDOW
     last = hint.low.to(scores.device, torch.float32).view(torch.int32)
-    start = torch.clamp(last - (1 << (WINDOW_BITS - 1)), min=0)
+    start = torch.clamp(last - (1 << (sum(WINDOW) - 1)), min=0)
     counts, below = scores.window(start, second, 1 << first)
     rank = k - below
     digit, before, _ = _locate(counts, rank)

@@ -7,7 +7,7 @@
 #include "sparse.h"
 
 // Sums in registers. The rest holds one input per vector or one weight per output, whichever are fewer, and one more.
-#define DENSE_SUMS (ACCUMULATORS == 28 ? 25 : 12)
+#define DENSE_SUMS (ACCUMULATORS > 14 ? 25 : 12)
 #define DENSE_OUTPUTS(vectors) (DENSE_SUMS / (vectors) > 8 ? 8 : DENSE_SUMS / (vectors))
 
 typedef void (*DenseKernel)(const Dense*, int32_t, int32_t, const Tile*, const float*, float*, const float*, float*);
@@ -23,14 +23,14 @@ INLINE void dense_tile(const Dense* d, int32_t group, int32_t block, const Tile*
     const int32_t* end_tap = d->taps + d->blocks[block + 1];
     const float* weight = d->weights + d->starts[group * d->block_count + block];
     const int32_t* mask = d->epilogue.mask ? d->epilogue.mask + tile->mask : 0;
-    const Clamp clamp = clamp_of(&d->epilogue);
     for (int32_t first = low_output; first < end_output; first += outputs) {
-        vec sums[DENSE_SUMS];
+        vec all_sums[DENSE_SUMS];
         float* saved = partial + (int64_t)(first - low_output) * vectors * LANES;
         UNROLL for (int k = 0; k < outputs; k++) {
             vec bias = broadcast(d->bias[first + k]);
+            vec* sums = sums_of(all_sums, k, outputs, vectors);
             UNROLL for (int v = 0; v < vectors; v++)
-                sums[k * vectors + v] = is_first ? bias : load(saved + (k * vectors + v) * LANES);
+                sums[v] = is_first ? bias : load(saved + (k * vectors + v) * LANES);
         }
         for (const int32_t* tap = first_tap; tap < end_tap; tap++, weight += outputs) {
             const char* from = (const char*)in + *tap;
@@ -39,37 +39,41 @@ INLINE void dense_tile(const Dense* d, int32_t group, int32_t block, const Tile*
             if (outputs <= vectors) {
                 vec weights[DENSE_SUMS];
                 UNROLL for (int k = 0; k < outputs; k++) weights[k] = broadcast(weight[k]);
-                UNROLL for (int r = 0; r < rows; r++) UNROLL for (int c = 0; c < columns; c++) {
-                    vec input = load((const float*)(from + r * in_row + c * in_column));
+                UNROLL for (int v = 0; v < vectors; v++) {
+                    vec input = load((const float*)(from + v / columns * in_row + v % columns * in_column));
                     PIN_VECTOR(input);
-                    UNROLL for (int k = 0; k < outputs; k++) sums[k * vectors + r * columns + c] += weights[k] * input;
+                    UNROLL for (int k = 0; k < outputs; k++)
+                        sums_of(all_sums, k, outputs, vectors)[v] += weights[k] * input;
                 }
             } else {
                 vec inputs[DENSE_SUMS];
-                UNROLL for (int r = 0; r < rows; r++) UNROLL for (int c = 0; c < columns; c++) {
-                    inputs[r * columns + c] = load((const float*)(from + r * in_row + c * in_column));
-                    PIN_VECTOR(inputs[r * columns + c]);
+                UNROLL for (int v = 0; v < vectors; v++) {
+                    inputs[v] = load((const float*)(from + v / columns * in_row + v % columns * in_column));
+                    PIN_VECTOR(inputs[v]);
                 }
                 UNROLL for (int k = 0; k < outputs; k++) {
                     vec w = broadcast(weight[k]);
                     PIN_VECTOR(w);
-                    UNROLL for (int v = 0; v < vectors; v++) sums[k * vectors + v] += w * inputs[v];
+                    vec* sums = sums_of(all_sums, k, outputs, vectors);
+                    UNROLL for (int v = 0; v < vectors; v++) sums[v] += w * inputs[v];
                 }
             }
         }
         if (!is_last) {
-            UNROLL for (int i = 0; i < outputs * vectors; i++) store(saved + i * LANES, sums[i]);
+            UNROLL for (int i = 0; i < outputs * vectors; i++) store(saved + i * LANES, all_sums[i]);
             continue;
         }
+        const Clamp clamp = clamp_of(&d->epilogue);
         UNROLL for (int k = 0; k < outputs; k++) {
             if (first + k >= end_output) continue;
             float* to = out + (first + k) * d->out_plane;
             const float* addend = residual ? residual + (first + k) * d->epilogue.residual_plane : 0;
-            store_tile(sums + k * vectors, to, d->out_row, addend, d->epilogue.residual_row, clamp, mask, d->mask_row,
-                       rows, columns);
-            if (d->epilogue.function)
-                activate_tile(to, d->out_row, rows, columns, d->epilogue.function, mask, d->mask_row);
+            store_tile(sums_of(all_sums, k, outputs, vectors), to, d->out_row, addend, d->epilogue.residual_row, clamp,
+                       mask, d->mask_row, rows, columns);
         }
+        if (d->epilogue.function)
+            for (int32_t o = first; o < first + outputs && o < end_output; o++)
+                activate_tile(out + o * d->out_plane, d->out_row, rows, columns, d->epilogue.function, mask, d->mask_row);
     }
 }
 
@@ -81,13 +85,13 @@ INLINE void dense_tile(const Dense* d, int32_t group, int32_t block, const Tile*
 #define DENSE_NAME(R, C, S) dense_##R##_##C##_##S,
 
 SMALL_DENSE_TILES(DENSE_KERNEL)
-#if ACCUMULATORS == 28
+#if ACCUMULATORS > 14
 LARGE_DENSE_TILES(DENSE_KERNEL)
 #endif
 
 static const DenseKernel dense_kernels[] = {
     SMALL_DENSE_TILES(DENSE_NAME)
-#if ACCUMULATORS == 28
+#if ACCUMULATORS > 14
     LARGE_DENSE_TILES(DENSE_NAME)
 #endif
 };

@@ -9,22 +9,20 @@ typedef void (*DepthwiseKernel)(const Depthwise*, const Tile*, const float*, flo
 
 INLINE void depthwise_tile(const Depthwise* d, const Tile* tile, const float* in, float* out, const float* residual,
                            int32_t channel, const int rows, const int columns, const int step) {
-    const int high = (rows - 1) * step + 3, wide = (columns - 1) * step + 3;
+    const int vectors = rows * columns, high = (rows - 1) * step + 3, wide = (columns - 1) * step + 3;
     const int32_t* mask = d->epilogue.mask ? d->epilogue.mask + tile->mask : 0;
-    const Clamp clamp = clamp_of(&d->epilogue);
     vec weights[9], sums[ACCUMULATORS];
     UNROLL for (int k = 0; k < 9; k++) weights[k] = broadcast(d->weights[channel * 9 + k]);
-    UNROLL for (int v = 0; v < rows * columns; v++) sums[v] = broadcast(d->bias[channel]);
+    UNROLL for (int v = 0; v < vectors; v++) sums[v] = broadcast(d->bias[channel]);
     UNROLL for (int y = 0; y < high; y++) UNROLL for (int x = 0; x < wide; x++) {
         vec input = load(in + y * d->in_row + x * LANES);
         PIN_VECTOR(input);
-        UNROLL for (int ky = 0; ky < 3; ky++) UNROLL for (int kx = 0; kx < 3; kx++) {
-            const int down = y - ky, right = x - kx;
-            if (down < 0 || right < 0 || down % step || right % step || down / step >= rows || right / step >= columns)
-                continue;
-            sums[down / step * columns + right / step] += weights[ky * 3 + kx] * input;
+        UNROLL for (int v = 0; v < vectors; v++) {
+            const int ky = y - v / columns * step, kx = x - v % columns * step;
+            if (ky >= 0 && ky < 3 && kx >= 0 && kx < 3) sums[v] += weights[ky * 3 + kx] * input;
         }
     }
+    const Clamp clamp = clamp_of(&d->epilogue);
     store_tile(sums, out, d->out_row, residual, d->epilogue.residual_row, clamp, mask, d->mask_row, rows, columns);
     if (d->epilogue.function) activate_tile(out, d->out_row, rows, columns, d->epilogue.function, mask, d->mask_row);
 }
@@ -37,13 +35,13 @@ INLINE void depthwise_tile(const Depthwise* d, const Tile* tile, const float* in
 #define DEPTHWISE_NAME(R, C, S) depthwise_##R##_##C##_##S,
 
 SMALL_DEPTHWISE_TILES(DEPTHWISE_KERNEL)
-#if ACCUMULATORS == 28
+#if ACCUMULATORS > 14
 LARGE_DEPTHWISE_TILES(DEPTHWISE_KERNEL)
 #endif
 
 static const DepthwiseKernel depthwise_kernels[] = {
     SMALL_DEPTHWISE_TILES(DEPTHWISE_NAME)
-#if ACCUMULATORS == 28
+#if ACCUMULATORS > 14
     LARGE_DEPTHWISE_TILES(DEPTHWISE_NAME)
 #endif
 };

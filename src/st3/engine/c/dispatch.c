@@ -6,6 +6,8 @@
 extern const Kernels st3_kernels_baseline;
 #if defined(__x86_64__)
 extern const Kernels st3_kernels_avx2, st3_kernels_avx512;
+#elif defined(__aarch64__)
+extern const Kernels st3_kernels_neon;
 #endif
 
 // `wanted` is a name, or NULL for the best. Returns NULL if it is not compiled or this processor does not support it.
@@ -17,6 +19,8 @@ const Kernels* st3_kernels(const char* wanted) {
                  __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512bw");
     if (avx512 && (!wanted || !strcmp(wanted, "avx512"))) return &st3_kernels_avx512;
     if (avx2 && (!wanted || !strcmp(wanted, "avx2"))) return &st3_kernels_avx2;
+#elif defined(__aarch64__)
+    if (!wanted || !strcmp(wanted, "neon")) return &st3_kernels_neon;  // every AArch64 processor has it
 #endif
     if (!wanted || !strcmp(wanted, "baseline")) return &st3_kernels_baseline;
     return 0;

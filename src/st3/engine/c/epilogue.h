@@ -90,37 +90,40 @@ static __attribute__((noinline)) vec activate(vec x, int64_t function) {
 
 typedef struct {
     vec low, high;
-    int is_capped;  // without an upper bound, one instruction is saved
 } Clamp;
 
 INLINE Clamp clamp_of(const Epilogue* epilogue) {
-    return (Clamp){broadcast(epilogue->low), broadcast(epilogue->high), epilogue->high < INFINITY};
+    return (Clamp){broadcast(epilogue->low), broadcast(epilogue->high)};
 }
 
 // `residual` and `mask` point to this vector's elements, or are NULL.
 INLINE vec add_clamp_mask(vec x, const float* residual, const Clamp clamp, const int32_t* mask) {
     if (residual) x += load(residual);
-    x = vec_max(clamp.low, x);
-    if (clamp.is_capped) x = vec_min(clamp.high, x);
+    x = vec_min(clamp.high, vec_max(clamp.low, x));
     return mask ? apply_mask(x, *(const ivec*)mask) : x;
 }
 
-// Finish and store a tile of sums. Most tiles have neither mask nor upper bound; they skip the check per vector.
+INLINE void store_vectors(const vec* sums, float* to, int64_t row, const float* addend, int64_t addend_row,
+                          const Clamp clamp, const int32_t* mask, int64_t mask_row, const int rows, const int columns,
+                          const int adds, const int masks) {
+    UNROLL for (int v = 0; v < rows * columns; v++) {
+        const int r = v / columns, c = v % columns;
+        store(to + r * row + c * LANES,
+              add_clamp_mask(sums[v], adds ? addend + r * addend_row + c * LANES : 0, clamp,
+                             masks ? mask + r * mask_row + c * LANES : 0));
+    }
+}
+
+// Finish and store a tile of sums. Four copies of the code, so that nothing is checked per vector.
 INLINE void store_tile(const vec* sums, float* to, int64_t row, const float* addend, int64_t addend_row,
                        const Clamp clamp, const int32_t* mask, int64_t mask_row, const int rows, const int columns) {
-    if (mask || clamp.is_capped) {
-        UNROLL for (int r = 0; r < rows; r++) UNROLL for (int c = 0; c < columns; c++)
-            store(to + r * row + c * LANES,
-                  add_clamp_mask(sums[r * columns + c], addend ? addend + r * addend_row + c * LANES : 0, clamp,
-                                 mask ? mask + r * mask_row + c * LANES : 0));
-    } else if (addend) {
-        UNROLL for (int r = 0; r < rows; r++) UNROLL for (int c = 0; c < columns; c++)
-            store(to + r * row + c * LANES,
-                  vec_max(clamp.low, sums[r * columns + c] + load(addend + r * addend_row + c * LANES)));
-    } else {
-        UNROLL for (int r = 0; r < rows; r++) UNROLL for (int c = 0; c < columns; c++)
-            store(to + r * row + c * LANES, vec_max(clamp.low, sums[r * columns + c]));
-    }
+#define STORE(adds, masks) \
+    store_vectors(sums, to, row, addend, addend_row, clamp, mask, mask_row, rows, columns, adds, masks)
+    if (addend && mask) STORE(1, 1);
+    else if (addend) STORE(1, 0);
+    else if (mask) STORE(0, 1);
+    else STORE(0, 0);
+#undef STORE
 }
 
 // Activations other than a clamp, applied after storing: a call among the sums would spill their registers.

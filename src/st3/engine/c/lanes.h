@@ -7,18 +7,10 @@
 #include <stdint.h>
 #include <string.h>
 
-#if defined(__AVX512F__)
-#define LANES 16
-#define ACCUMULATORS 28  // of 32 registers
-#elif defined(__AVX2__)
-#define LANES 8
-#define ACCUMULATORS 14  // of 16 registers
-#elif defined(__aarch64__)
-#define LANES 4
-#define ACCUMULATORS 28
-#else
-#define LANES 4
-#define ACCUMULATORS 14
+// build.py defines for each instruction set: its name ISA, LANES, and ACCUMULATORS, the vectors of sums that fit into
+// registers. A plan depends on the last two alone, so "baseline" plans run on every architecture.
+#if !defined(ISA) || !defined(LANES) || !defined(ACCUMULATORS)
+#error "compile this file by build.py, which defines ISA, LANES and ACCUMULATORS"
 #endif
 
 #if defined(__AVX2__)
@@ -31,7 +23,11 @@ typedef int32_t ivec __attribute__((vector_size(LANES * 4)));
 typedef float unaligned_vec __attribute__((vector_size(LANES * 4), aligned(4), may_alias));
 typedef int32_t unaligned_ivec __attribute__((vector_size(LANES * 4), aligned(4), may_alias));
 
+#if defined(__clang__)
+#define UNROLL _Pragma("clang loop unroll(full)")
+#else
 #define UNROLL _Pragma("GCC unroll 32")
+#endif
 #define INLINE static inline __attribute__((always_inline))
 
 INLINE vec load(const float* p) { return *(const vec*)p; }

@@ -10,6 +10,7 @@
 #include "transpose.h"
 
 #define OUTPUT_VECTORS 2  // per pixel
+#define SPAN_SUMS (ACCUMULATORS > 14 ? 28 : 14)  // at most
 #define BUNDLE (OUTPUT_VECTORS * LANES)
 
 typedef void (*LanewiseKernel)(const Lanewise*, const float*, const float*, const float*, float*, const char*, int64_t);
@@ -18,8 +19,9 @@ typedef void (*LanewiseKernel)(const Lanewise*, const float*, const float*, cons
 INLINE void lanewise_span(const Lanewise* a, const float* weight, const float* bias, const float* in, float* sums,
                           const char* prefetch, int64_t prefetch_step, const int rows, const int columns) {
     const int64_t row = a->lane_row;
-    vec totals[ACCUMULATORS];
-    UNROLL for (int p = 0; p < rows * columns; p++) UNROLL for (int v = 0; v < OUTPUT_VECTORS; v++)
+    const int pixels = rows * columns;
+    vec totals[SPAN_SUMS];
+    UNROLL for (int p = 0; p < pixels; p++) UNROLL for (int v = 0; v < OUTPUT_VECTORS; v++)
         totals[p * OUTPUT_VECTORS + v] = load_unaligned(bias + v * LANES);
     const int32_t* end = a->taps + a->tap_count;
     for (const int32_t* tap = a->taps; tap < end; tap++, weight += BUNDLE, prefetch += prefetch_step) {
@@ -32,16 +34,14 @@ INLINE void lanewise_span(const Lanewise* a, const float* weight, const float* b
             weights[v] = load(weight + v * LANES);
             PIN_VECTOR(weights[v]);
         }
-        UNROLL for (int r = 0; r < rows; r++) UNROLL for (int c = 0; c < columns; c++) {
-            vec input = broadcast(from[r * row + c]);
+        UNROLL for (int p = 0; p < pixels; p++) {
+            vec input = broadcast(from[p / columns * row + p % columns]);
             PIN_VECTOR(input);
-            UNROLL for (int v = 0; v < OUTPUT_VECTORS; v++)
-                totals[(r * columns + c) * OUTPUT_VECTORS + v] += input * weights[v];
+            UNROLL for (int v = 0; v < OUTPUT_VECTORS; v++) totals[p * OUTPUT_VECTORS + v] += input * weights[v];
         }
     }
-    UNROLL for (int r = 0; r < rows; r++) UNROLL for (int c = 0; c < columns; c++)
-        UNROLL for (int v = 0; v < OUTPUT_VECTORS; v++)
-            store(sums + (r * row + c) * BUNDLE + v * LANES, totals[(r * columns + c) * OUTPUT_VECTORS + v]);
+    UNROLL for (int p = 0; p < pixels; p++) UNROLL for (int v = 0; v < OUTPUT_VECTORS; v++)
+        store(sums + (p / columns * row + p % columns) * BUNDLE + v * LANES, totals[p * OUTPUT_VECTORS + v]);
 }
 
 #define LANEWISE_KERNEL(R, C, S)                                                                                   \
@@ -52,13 +52,13 @@ INLINE void lanewise_span(const Lanewise* a, const float* weight, const float* b
 #define LANEWISE_NAME(R, C, S) lanewise_##R##_##C,
 
 SMALL_SPANS(LANEWISE_KERNEL)
-#if ACCUMULATORS == 28
+#if ACCUMULATORS > 14
 LARGE_SPANS(LANEWISE_KERNEL)
 #endif
 
 static const LanewiseKernel lanewise_kernels[] = {
     SMALL_SPANS(LANEWISE_NAME)
-#if ACCUMULATORS == 28
+#if ACCUMULATORS > 14
     LARGE_SPANS(LANEWISE_NAME)
 #endif
 };

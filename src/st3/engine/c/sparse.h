@@ -45,6 +45,11 @@ INLINE vec weight_of(const float* weights, const int k, const int outputs, vec* 
     return broadcast(weights[k]);
 }
 
+// The sums of the k-th output. A single output has no k: clang removes its loop too late to keep the sums in registers.
+INLINE vec* sums_of(vec* sums, int k, const int outputs, const int vectors) {
+    return outputs == 1 ? sums : sums + k * vectors;
+}
+
 INLINE void sparse_tile(const Sparse* s, const Block* block, const Tile* tile, const float* in, float* out,
                         const float* residual, float* partial, const int rows, const int columns, const int step,
                         const int outputs) {
@@ -56,29 +61,31 @@ INLINE void sparse_tile(const Sparse* s, const Block* block, const Tile* tile, c
     const int32_t* output = s->outputs + block->bundle * outputs;
     const int32_t* length = s->lengths + block->bundle;
     const int32_t* mask = s->epilogue.mask ? s->epilogue.mask + tile->mask : 0;
-    const Clamp clamp = clamp_of(&s->epilogue);
     for (int i = 0; i < block->bundles; i++, output += outputs) {
-        vec sums[ACCUMULATORS];
+        vec all_sums[ACCUMULATORS];
         if (block->first) {
             UNROLL for (int k = 0; k < outputs; k++) {
                 vec bias = broadcast(s->bias[output[k] < 0 ? 0 : output[k]]);
-                UNROLL for (int v = 0; v < vectors; v++) sums[k * vectors + v] = bias;
+                vec* sums = sums_of(all_sums, k, outputs, vectors);
+                UNROLL for (int v = 0; v < vectors; v++) sums[v] = bias;
             }
         } else {
             UNROLL for (int k = 0; k < outputs; k++) {
                 const float* from = partial + (int64_t)(output[k] < 0 ? 0 : output[k] - block->base) * vectors * LANES;
-                UNROLL for (int v = 0; v < vectors; v++) sums[k * vectors + v] = load(from + v * LANES);
+                vec* sums = sums_of(all_sums, k, outputs, vectors);
+                UNROLL for (int v = 0; v < vectors; v++) sums[v] = load(from + v * LANES);
             }
         }
         if (block->last && i + 1 < block->bundles) {  // prefetch what the next bundle writes and adds
             UNROLL for (int k = 0; k < outputs; k++) {
                 int64_t o = output[outputs + k] < 0 ? 0 : output[outputs + k];
-                UNROLL for (int r = 0; r < rows; r++) UNROLL for (int c = 0; c < columns; c++) {
-                    __builtin_prefetch(out + o * s->out_plane + r * s->out_row + c * LANES, 1);
-                    if (residual)
-                        __builtin_prefetch(residual + o * s->epilogue.residual_plane + r * s->epilogue.residual_row +
-                                           c * LANES);
-                }
+                const float* to = out + o * s->out_plane;
+                UNROLL for (int v = 0; v < vectors; v++)
+                    __builtin_prefetch(to + v / columns * s->out_row + v % columns * LANES, 1);
+                if (!residual) continue;
+                const float* addend = residual + o * s->epilogue.residual_plane;
+                UNROLL for (int v = 0; v < vectors; v++)
+                    __builtin_prefetch(addend + v / columns * s->epilogue.residual_row + v % columns * LANES);
             }
         }
         const Item* end = item + (int64_t)length[i] * outputs;
@@ -91,18 +98,19 @@ INLINE void sparse_tile(const Sparse* s, const Block* block, const Tile* tile, c
                 vec weight = weight_of(weights, k, outputs, &loaded);
                 const char* from = start + offset_of((const uint32_t*)item, k, outputs);
                 PIN_POINTER(from);
-                UNROLL for (int r = 0; r < rows; r++) UNROLL for (int c = 0; c < columns; c++)
-                    sums[k * vectors + r * columns + c] +=
-                        weight * load((const float*)(from + r * in_row + c * in_column));
+                vec* sums = sums_of(all_sums, k, outputs, vectors);
+                UNROLL for (int v = 0; v < vectors; v++)
+                    sums[v] += weight * load((const float*)(from + v / columns * in_row + v % columns * in_column));
             }
         }
         if (block->last) {
+            const Clamp clamp = clamp_of(&s->epilogue);
             UNROLL for (int k = 0; k < outputs; k++) {
                 if (output[k] < 0) continue;
                 float* to = out + output[k] * s->out_plane;
                 const float* addend = residual ? residual + output[k] * s->epilogue.residual_plane : 0;
-                store_tile(sums + k * vectors, to, s->out_row, addend, s->epilogue.residual_row, clamp, mask, s->mask_row,
-                           rows, columns);
+                store_tile(sums_of(all_sums, k, outputs, vectors), to, s->out_row, addend, s->epilogue.residual_row,
+                           clamp, mask, s->mask_row, rows, columns);
             }
             if (s->epilogue.function)
                 for (int k = 0; k < outputs; k++)
@@ -113,7 +121,8 @@ INLINE void sparse_tile(const Sparse* s, const Block* block, const Tile* tile, c
             UNROLL for (int k = 0; k < outputs; k++) {
                 if (output[k] < 0) continue;
                 float* to = partial + (int64_t)(output[k] - block->base) * vectors * LANES;
-                UNROLL for (int v = 0; v < vectors; v++) store(to + v * LANES, sums[k * vectors + v]);
+                const vec* sums = sums_of(all_sums, k, outputs, vectors);
+                UNROLL for (int v = 0; v < vectors; v++) store(to + v * LANES, sums[v]);
             }
         }
     }
@@ -127,13 +136,13 @@ INLINE void sparse_tile(const Sparse* s, const Block* block, const Tile* tile, c
 #define SPARSE_NAME(R, C, S) sparse_##R##_##C##_##S,
 
 SMALL_TILES(SPARSE_KERNEL)
-#if ACCUMULATORS == 28
+#if ACCUMULATORS > 14
 LARGE_TILES(SPARSE_KERNEL)
 #endif
 
 static const SparseKernel sparse_kernels[] = {
     SMALL_TILES(SPARSE_NAME)
-#if ACCUMULATORS == 28
+#if ACCUMULATORS > 14
     LARGE_TILES(SPARSE_NAME)
 #endif
 };

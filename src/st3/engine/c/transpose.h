@@ -5,39 +5,44 @@
 #include "lanes.h"
 #include "plan.h"
 
-#if defined(__clang__)
-INLINE vec shuffle_pair(vec a, vec b, ivec index) {
-    vec v;
-    for (int l = 0; l < LANES; l++) v[l] = index[l] < LANES ? a[index[l]] : b[index[l] - LANES];
-    return v;
-}
+// X(lane, apart) for every lane; both compilers want the lanes of a shuffle as constants.
+#if LANES == 4
+#define EACH_LANE(X, apart) X(0, apart), X(1, apart), X(2, apart), X(3, apart)
 #else
-INLINE vec shuffle_pair(vec a, vec b, ivec index) { return __builtin_shuffle(a, b, index); }
+#define FOUR_LANES(X, l, apart) X(l, apart), X(l + 1, apart), X(l + 2, apart), X(l + 3, apart)
+#if LANES == 8
+#define EACH_LANE(X, apart) FOUR_LANES(X, 0, apart), FOUR_LANES(X, 4, apart)
+#else
+#define EACH_LANE(X, apart) \
+    FOUR_LANES(X, 0, apart), FOUR_LANES(X, 4, apart), FOUR_LANES(X, 8, apart), FOUR_LANES(X, 12, apart)
+#endif
+#endif
+#define LOWER(l, apart) ((l) & (apart) ? LANES + (l) - (apart) : (l))
+#define UPPER(l, apart) ((l) & (apart) ? LANES + (l) : (l) + (apart))
+
+#if defined(__clang__)
+#define SHUFFLE(a, b, lane, apart) __builtin_shufflevector(a, b, EACH_LANE(lane, apart))
+#else
+#define SHUFFLE(a, b, lane, apart) __builtin_shuffle(a, b, (ivec){EACH_LANE(lane, apart)})
 #endif
 
 // For each pair of vectors `apart` from each other, swap the lanes that are `apart` from each other.
-INLINE void swap_lanes(vec v[LANES], const int apart) {
-    ivec lower, upper;
-    for (int l = 0; l < LANES; l++) {
-        lower[l] = l & apart ? LANES + l - apart : l;
-        upper[l] = l & apart ? LANES + l : l + apart;
+#define SWAP_LANES(v, apart)                                         \
+    UNROLL for (int i = 0; i < LANES; i++) {                         \
+        if (i & (apart)) continue;                                   \
+        vec a = v[i], b = v[i + (apart)];                            \
+        v[i] = SHUFFLE(a, b, LOWER, apart);                          \
+        v[i + (apart)] = SHUFFLE(a, b, UPPER, apart);                \
     }
-    _Pragma("GCC unroll 16") for (int i = 0; i < LANES; i++) {
-        if (i & apart) continue;
-        vec a = v[i], b = v[i + apart];
-        v[i] = shuffle_pair(a, b, lower);
-        v[i + apart] = shuffle_pair(a, b, upper);
-    }
-}
 
 INLINE void transpose(vec v[LANES]) {
-    swap_lanes(v, 1);
-    swap_lanes(v, 2);
+    SWAP_LANES(v, 1)
+    SWAP_LANES(v, 2)
 #if LANES > 4
-    swap_lanes(v, 4);
+    SWAP_LANES(v, 4)
 #endif
 #if LANES > 8
-    swap_lanes(v, 8);
+    SWAP_LANES(v, 8)
 #endif
 }
 
