@@ -60,7 +60,7 @@ def build(target: Path, extra: tuple[str, ...] = ()) -> Path:
 
     `extra` flags are passed to every compiler call.
     """
-    if os.name == "nt":
+    if platform.system() == "Windows":
         raise BuildError(WINDOWS)
     library = target / LIBRARY if target.is_dir() else target
     command = compiler()
