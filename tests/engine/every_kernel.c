@@ -22,7 +22,7 @@ static int32_t* mask;
 static double want[LARGE];
 static int failures;
 
-static float number(void) { return rand() / (RAND_MAX / 2.0f) - 1; }
+static float number(void) { return rand() / ((float)RAND_MAX / 2) - 1; }
 
 static void* aligned(int64_t count) {
     void* block = aligned_alloc(64, count * 4);
