@@ -14,7 +14,7 @@ unexport PYTHONDONTWRITEBYTECODE
 PYTEST := $(BIN)/python -m pytest -n auto --maxprocesses 4 --dist worksteal --hypothesis-profile=ci
 
 .NOTPARALLEL:
-.PHONY: help demo test check lint types tests slow docs format bench wheel constraints clean
+.PHONY: help demo test check lint types tests slow docs format bench wheel wheels constraints clean
 
 help:
 	@echo "make demo         train a network on digits, dense and 90 % sparse"
@@ -25,6 +25,7 @@ help:
 	@echo "make format       mend what lint finds, where a tool can"
 	@echo "make bench        how to run the benchmarks"
 	@echo "make wheel        build source distribution and wheel in dist/, and try the wheel"
+	@echo "make wheels       the binary wheels of this platform in dist/, for any distribution (Linux: needs Docker)"
 	@echo "make constraints  renew constraints.txt, keeping its torch"
 	@echo "make clean        remove the environment and all caches"
 
@@ -78,6 +79,13 @@ wheel:
 	$(PYTHON) -m venv --clear .venv-wheel
 	.venv-wheel/bin/pip install -qq --no-compile -c constraints.txt "$$(ls $(CURDIR)/dist/*.whl)[train]"
 	.venv-wheel/bin/st3 --version
+	rm -rf .venv-wheel
+
+wheels:
+	rm -rf dist
+	$(PYTHON) -m venv --clear .venv-wheel
+	.venv-wheel/bin/pip install -qq 'cibuildwheel>=3.1'
+	.venv-wheel/bin/cibuildwheel --output-dir dist
 	rm -rf .venv-wheel
 
 constraints:

@@ -1,13 +1,14 @@
 """Builds the engine's C library into the wheel where a C compiler is found; without one the wheel is pure Python."""
 
 import importlib.util
+import platform
+import sysconfig
 import tempfile
 from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 from hatchling.builders.hooks.plugin.interface import BuildHookInterface
-from packaging.tags import sys_tags
 
 ENGINE = Path("src", "st3", "engine")
 
@@ -62,6 +63,9 @@ def _current(library: Path, engine: Path) -> Path | None:
 
 
 def _platform() -> str:
-    """Return the plain tag of this platform: nobody has checked that the library runs on every manylinux."""
-    tags = (tag.platform for tag in sys_tags())
-    return next(tag for tag in tags if "manylinux" not in tag and "musllinux" not in tag)
+    """Return the plain tag of this platform; auditwheel turns it into a manylinux tag after a check.
+
+    A universal Python of macOS runs on two architectures, but the library is compiled for one.
+    """
+    name = sysconfig.get_platform().replace("universal2", platform.machine())
+    return name.replace("-", "_").replace(".", "_")

@@ -1,6 +1,8 @@
 """The wheel contains the C sources, and the library if a C compiler is found."""
 
 import os
+import platform
+import re
 import subprocess
 import sys
 import tomllib
@@ -9,6 +11,8 @@ from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
+
+from st3.engine import build
 
 ROOT = Path(__file__).parents[2]
 
@@ -73,3 +77,24 @@ def test_building_by_hand_says_what_is_missing():
     )
     assert done.returncode == 1
     assert done.stderr.startswith("error: the C compiler 'no-such-compiler' could not be started: ")
+
+
+def test_on_windows_the_build_says_what_to_do_instead(monkeypatch, tmp_path):
+    monkeypatch.setattr(platform, "system", lambda: "Windows")
+    with pytest.raises(build.BuildError, match=f"^{re.escape(build.WINDOWS)}$"):
+        build.build(tmp_path)
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(
+    ("machine", "names"),
+    [
+        ("x86_64", ["avx512", "avx2", "baseline"]),
+        ("arm64", ["neon", "baseline"]),
+        ("riscv64", ["baseline"]),
+    ],
+)
+def test_every_machine_has_the_same_baseline(machine, names):
+    found = build.instruction_sets(machine)
+    assert [*found] == names
+    assert found["baseline"] == (4, 14, ())  # plans for it run on every machine

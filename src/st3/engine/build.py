@@ -20,7 +20,6 @@ SEAL = 32  # bytes at the end of the library's file that the loader does not rea
 FLAGS = ("-std=gnu11", "-O2", "-fPIC", "-ffp-contract=fast", "-fvisibility=hidden", "-Wall", "-Wextra")
 
 
-
 class InstructionSet(NamedTuple):
     """What the kernels are compiled for: floats per vector, vectors of sums in registers, compiler flags."""
 
@@ -61,7 +60,7 @@ def build(target: Path, extra: tuple[str, ...] = ()) -> Path:
 
     `extra` flags are passed to every compiler call.
     """
-    if os.name == "nt":
+    if platform.system() == "Windows":
         raise BuildError(WINDOWS)
     library = target / LIBRARY if target.is_dir() else target
     command = compiler()
