@@ -171,7 +171,10 @@ def test_all_faults_are_reported_at_once_with_suggestions_for_misspelt_keys():
     with pytest.raises(SettingsError) as error:
         change_recipe("optimizer.lrr=3", "rate.drop=[1]", "epochs=-1", "batch_size=many")
     assert len(error.value.faults) == 4
-    assert "unknown key 'optimizer.lrr'; did you mean 'lr'? (known: lr, momentum, name" in str(error.value)
+    assert (
+        "unknown key 'optimizer.lrr'; did you mean 'lr'? (known: beta2, epsilon, lr, momentum, name"
+        in str(error.value)
+    )
     assert "unknown key 'rate.drop'; did you mean 'drops'?" in str(error.value)
     assert "epochs: input should be greater than or equal to 1, got -1" in str(error.value)
     assert "batch_size" in str(error.value)
