@@ -24,7 +24,15 @@ def job(name, *, is_sparse=True):
     optimizer = torch.optim.AdamW(model.parameters(), lr=recipe.optimizer.lr)
     choice = {"sparsity": 63 / 64, "total_steps": 100, "method": "topk"}
     sparsifier = st3.sparsify(model, optimizer, **choice) if is_sparse else None
-    return Job(model, optimizer, sparsifier, Batches(), Batches(), recipe, Process(0, 1, torch.device("cpu")))
+    return Job(
+        model=model,
+        optimizer=optimizer,
+        sparsifier=sparsifier,
+        train=Batches(),
+        validation=Batches(),
+        recipe=recipe,
+        process=Process(0, 1, torch.device("cpu")),
+    )
 
 
 def test_by_density_the_rate_is_divided_by_the_root_of_what_the_ramp_leaves():
