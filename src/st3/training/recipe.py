@@ -68,7 +68,7 @@ class Recipe(Section):
     """The hyper-parameters of training that do not depend on network, data or sparsity."""
 
     name: str = "own"  # usually that of the file
-    epochs: Count  # passes over the training pictures
+    epochs: Count  # passes over the training data
     batch_size: Count  # of all processes together
     clip_norm: PositiveFloat | None = None  # largest norm of all gradients together, without loss scale
     label_smoothing: Fraction = 0.0  # part of each label that is spread over all classes
