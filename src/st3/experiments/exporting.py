@@ -46,8 +46,7 @@ def export_stored(
     """Write the model of a run's folder or of a file in the format `to`: "sparse", "onnx" or "pt2".
 
     The file is `output`, or by default lies beside the model; with rounded `values` its name says so, and the lossless
-    sparse file stays. `model` and `input_shape` (of a picture: channels, height, width) are needed if the source does not
-    name them.
+    sparse file stays. `model` and `input_shape` (channels, height, width) are needed if the source does not name them.
     """
     _check(to, values)
     stored = read_stored_model(Path(path))

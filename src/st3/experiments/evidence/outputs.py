@@ -61,7 +61,7 @@ def _page(study: "Study", budget: Budget, points: Sequence[Point], verdicts: Seq
     lines = [
         f"# {study.title}",
         "",
-        f"{study.shown_in[:1].upper()}{study.shown_in[1:]} of the paper, at budget `{budget.name}`: {budget.about}. "
+        f"{study.place[:1].upper()}{study.place[1:]}, at budget `{budget.name}`: {budget.about}. "
         f"Drawn from {count_runs(points)} runs.",
         "",
         f"![{study.title}]({study.name}.svg)",

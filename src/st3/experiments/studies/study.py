@@ -47,9 +47,15 @@ class Study(ABC):
 
     name: str
     title: str
-    shown_in: str  # where the paper shows it
+    shown_in: str = ""  # where the paper shows it; empty: it does not
+    usual_budget: str = "digits"
     differences: str = ""  # where the setting differs from the paper's, at every budget
     claims: Sequence[Claim] = ()
+
+    @property
+    def place(self) -> str:
+        """Where it is shown, in words."""
+        return f"{self.shown_in} of the paper" if self.shown_in else "not in the paper"
 
     def panels(self) -> Sequence[Panel]:
         """Return the panels of the figure, left to right."""
