@@ -223,7 +223,7 @@ def _attach(
     refusal = None
     if not check_state(store) and not from_sparse:
         refusal = _find_orphans(layers)
-    method.family.check(method, list(layers), optimizers)
+    method.family.check(method, list(layers), optimizers, plan)
     if not method.family.is_fixed:
         for layer in layers:
             check_learned(layer, store.held(layer), method.learns)

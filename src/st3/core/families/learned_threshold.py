@@ -69,7 +69,7 @@ class LearnedThresholds(CutFamily[LearnedThreshold]):
 
     @classmethod
     def check(
-        cls, method: LearnedThreshold, layers: Sequence[Layer], optimizers: Sequence[Optimizer]
+        cls, method: LearnedThreshold, layers: Sequence[Layer], optimizers: Sequence[Optimizer], plan: Plan
     ) -> None:
         require_precision(method, layers)
         strangers = [type(o).__name__ for o in optimizers if _rule_of(o) is None]

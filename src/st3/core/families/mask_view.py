@@ -16,7 +16,7 @@ from ..budget.plan import Plan
 from ..budget.ties import HALF, kept_masks
 from ..layers.layer import Layer
 
-__all__ = ["MaskView", "Moment", "exchange_weakest", "moment_of", "random_scores", "without_ties"]
+__all__ = ["MaskView", "Moment", "exchange_weakest", "first_largest", "moment_of", "random_scores", "without_ties"]
 
 
 @dataclass(frozen=True, eq=False)
@@ -85,15 +85,15 @@ def exchange_weakest(view: MaskView, count: int, growth: Tensor) -> Tensor:
     stay or grow, on every device and in every process alike.
     """
     magnitude = view.weight.abs().masked_fill(~view.mask, -1.0).flatten()
-    kept = _first_largest(magnitude, int(view.mask.sum()) - count)
+    kept = first_largest(magnitude, int(view.mask.sum()) - count)
     scores = growth.to(magnitude.dtype).flatten().masked_fill(kept, -1.0)
-    return (kept | _first_largest(scores, count)).view(view.mask.shape)
+    return (kept | first_largest(scores, count)).view(view.mask.shape)
 
 
-def _first_largest(scores: Tensor, count: int) -> Tensor:
+def first_largest(scores: Tensor, count: int) -> Tensor:
     """Return the mask of the `count` largest scores; of equal ones the first in order, which topk does not promise.
 
-    >>> _first_largest(torch.tensor([1.0, 2.0, 1.0, 1.0]), 3)
+    >>> first_largest(torch.tensor([1.0, 2.0, 1.0, 1.0]), 3)
     tensor([ True,  True,  True, False])
     """
     if count == 0:

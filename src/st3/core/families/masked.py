@@ -28,16 +28,25 @@ __all__ = ["MaskMethod", "Masked"]
 
 
 class MaskMethod(Method):
-    """A method that chooses new masks now and then. Zeroed weights are exactly 0 and get no gradient."""
+    """A method that chooses new masks now and then. Zeroed weights are exactly 0 and, usually, get no gradient."""
 
     grows: ClassVar[bool] = False  # needs the gradients of zeroed weights whenever the masks change
     replaces_step: ClassVar[bool] = False  # the optimizer does nothing in a step that changes the masks
+    trains_zeroed: ClassVar[bool] = False  # zeroed weights get gradients too, and are zeroed again after the step
     restores: ClassVar[bool] = False  # all weights, when the ramp falls back to 0
 
     @property
     def clears_momentum(self) -> bool:
         """Whether weights that were zeroed, or have grown, lose their momentum."""
         return True
+
+    @property
+    def needs_whole_layers(self) -> bool:
+        """Whether it compares weights within a layer, which must not be sharded then."""
+        return self.grows
+
+    def check(self, views: Sequence[MaskView], moment: Moment) -> None:
+        """Raise where the weights cannot meet the target in the way of the method; `moment` is the end of the run."""
 
     @abstractmethod
     def is_due(self, moment: Moment) -> bool:
@@ -74,12 +83,16 @@ class Masked(MaskFamily[MaskMethod]):
         self._unmasked: dict[str, Tensor] = {}  # weights before the first masks, until the first step
 
     @classmethod
-    def check(cls, method: MaskMethod, layers: Sequence[Layer], optimizers: Sequence[Optimizer]) -> None:
-        if method.grows and any(layer.shards.counts for layer in layers):
+    def check(
+        cls, method: MaskMethod, layers: Sequence[Layer], optimizers: Sequence[Optimizer], plan: Plan
+    ) -> None:
+        if method.needs_whole_layers and any(layer.shards.counts for layer in layers):
             raise ValueError(
                 f"{type(method).__name__} exchanges weights within a layer, which must be whole for that: train it "
                 f"with DistributedDataParallel instead of fully_shard"
             )
+        views = [MaskView(x, x.weight, torch.ones_like(x.weight, dtype=torch.bool)) for x in layers]
+        method.check(views, moment_of(plan, layers, plan.total_steps))
 
     def initial(self, layer: Layer) -> Tensor:
         return torch.ones_like(layer.parameter.detach(), dtype=torch.bool)
@@ -98,6 +111,10 @@ class Masked(MaskFamily[MaskMethod]):
                     self.mask(layer).copy_(mask)
                     clear_momentum(self.store, layer, mask)
         self.write(self.layers)
+
+    @property
+    def maps_gradients(self) -> bool:
+        return not self.method.trains_zeroed
 
     def raw_gradient(self, layer: Layer, grad: Tensor) -> Tensor:
         if self._change_by_gradient(self.store.step + 1):

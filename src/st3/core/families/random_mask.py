@@ -99,7 +99,9 @@ class RandomMasks(RawFamily[RandomMask]):
         self._arrived: dict[str, Tensor] = {}  # of the probabilities, in the step under way
 
     @classmethod
-    def check(cls, method: RandomMask, layers: Sequence[Layer], optimizers: Sequence[Optimizer]) -> None:
+    def check(
+        cls, method: RandomMask, layers: Sequence[Layer], optimizers: Sequence[Optimizer], plan: Plan
+    ) -> None:
         require_precision(method, layers)
         if any(is_sharded(layer.parameter) for layer in layers):
             raise ValueError(

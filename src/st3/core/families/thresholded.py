@@ -17,7 +17,7 @@ from ..operators import hard
 from ..state.store import RAW
 from .raw import RawFamily, RawMethod, WeightView, write_in_pieces
 
-__all__ = ["CutFamily", "ThresholdMethod", "Thresholded"]
+__all__ = ["CutFamily", "ThresholdMethod", "Thresholded", "cut_copies"]
 
 
 class ThresholdMethod(RawMethod):
@@ -97,12 +97,16 @@ class Thresholded(CutFamily[ThresholdMethod]):
     def sparsify_copy(self, copies: Sequence[Layer], step: int) -> None:
         """Give the copies thresholds of their own: the largest magnitudes stay as they are."""
         raws = [copied.weight.clone() for copied in copies]
-        cuts = self.plan.cuts(copies, raws, step)
-        for copied, raw, cut in zip(copies, raws, cuts, strict=True):
-            if cut is not None:
-                wide = raw.float() if raw.dtype in HALF else raw
-                copied.weight.copy_(hard(wide, spare_ties(cut) if raw.dtype in HALF else cut.threshold))
-        zero_ties(copies, cuts, raws)
+        cut_copies(copies, raws, self.plan.cuts(copies, raws, step))
+
+
+def cut_copies(copies: Sequence[Layer], raws: Sequence[Tensor], cuts: Sequence[Cut | None]) -> None:
+    """Zero the weights of `copies` at or below their cuts; `raws` are the same weights, as they were."""
+    for copied, raw, cut in zip(copies, raws, cuts, strict=True):
+        if cut is not None:
+            wide = raw.float() if raw.dtype in HALF else raw
+            copied.weight.copy_(hard(wide, spare_ties(cut) if raw.dtype in HALF else cut.threshold))
+    zero_ties(copies, cuts, raws)
 
 
 ThresholdMethod.family = Thresholded

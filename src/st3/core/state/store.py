@@ -35,6 +35,7 @@ __all__ = [
     "OWN_GROUP_KEYS",
     "RAW",
     "SCALE",
+    "ZEROS",
     "STEP_KEY",
     "Store",
     "entries",
@@ -51,6 +52,7 @@ OWN_GROUP_KEYS = (STEP_KEY, WAITING)
 RAW, MASK, ACTIVE = PREFIX + "raw", PREFIX + "mask", PREFIX + "active"
 KEYS = (RAW, MASK, ACTIVE)  # every sparsified weight has one of them
 SCALE = PREFIX + "scale"  # one factor for the whole weight, beside its raw weight
+ZEROS = PREFIX + "zeros"  # how many weights of the layer the target zeroes, a plain number, beside its raw weight
 
 
 def is_ours(key: str) -> bool:
@@ -60,7 +62,7 @@ def is_ours(key: str) -> bool:
 
 def learned_name(key: str) -> str | None:
     """Return the name of the learned variable, or of what its rule remembers, under this key; None for other keys."""
-    return key.removeprefix(PREFIX) if is_ours(key) and key not in (*KEYS, SCALE) else None
+    return key.removeprefix(PREFIX) if is_ours(key) and key not in (*KEYS, SCALE, ZEROS) else None
 
 
 def entries(
@@ -195,13 +197,13 @@ class Store:
         tensor = self.get(layer, key)
         return local(tensor) if layer.is_distributed else tensor
 
-    def put(self, layer: Layer, key: str, tensor: Tensor) -> None:
-        """Keep a tensor of the layer: beside its others, or waiting."""
+    def put(self, layer: Layer, key: str, value: Tensor | int) -> None:
+        """Keep a tensor, or a number, of the layer: beside its others, or waiting."""
         held = self.held(layer)
         if held:
-            held[key] = tensor
+            held[key] = value
         else:
-            self._wait(layer, {key: tensor})
+            self._wait(layer, {key: value})
 
     def variables(self, layer: Layer) -> dict[str, Tensor]:
         """Return the learned variables of the layer and what their rule remembers, on the device of its weight."""
@@ -278,7 +280,7 @@ class Store:
         number, position = self._places[id(layer.parameter)]
         return self._owners[layer.name].param_groups[number], position
 
-    def _wait(self, layer: Layer, tensors: dict[str, Tensor]) -> None:
+    def _wait(self, layer: Layer, tensors: dict[str, Any]) -> None:
         group, position = self._place(layer)
         group[WAITING] = {**group.get(WAITING, {}), position: tensors}
 
