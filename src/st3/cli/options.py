@@ -30,7 +30,9 @@ def _option(
 Data = Annotated[
     str | None, _option(WHAT, "Data set: see st3 list data (usual: digits).", "--data", metavar="NAME")
 ]
-DataDir = Annotated[Path | None, _option(WHAT, "Folder of its files.", "--data-dir", metavar="FOLDER")]
+DataDir = Annotated[
+    Path | None, _option(WHAT, "Folder of its files; for text a file.", "--data-dir", metavar="FOLDER")
+]
 Download = Annotated[bool, _option(WHAT, "Download the files if they are missing.", "--download")]
 Model = Annotated[
     str | None,

@@ -40,8 +40,11 @@ def _data_fault(part: Any) -> str:
     if "classes" in part and not _are_names(part["classes"]):
         return "has classes that are not a list of names"
     shape = part.get("shape")
-    if "shape" in part and not (isinstance(shape, list) and shape and all(map(_is_count, shape))):
-        return "has a shape that is not a list of positive integers"
+    lengths = {len(TASKS[name].usual_shape) for name in TASKS}
+    if "shape" in part and not (
+        isinstance(shape, list) and len(shape) in lengths and all(map(_is_count, shape))
+    ):
+        return f"has a shape that neither {' nor '.join(TASKS[name].examples for name in TASKS)} have"
     return ""
 
 

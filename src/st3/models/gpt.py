@@ -6,6 +6,7 @@ weights of its own: tied to the embedding, it could not be made sparse alone.
 
 import math
 
+import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
@@ -41,7 +42,7 @@ class GPT(nn.Module):
         length = characters.shape[1]
         if length > self.context:
             raise ValueError(f"{length} characters do not fit in a context of {self.context}")
-        x = self.characters(characters) + self.positions.weight[:length]
+        x = self.characters(characters) + self.positions(torch.arange(length, device=characters.device))
         for block in self.blocks:
             x = block(x)
         scores: Tensor = self.head(self.norm(x))
