@@ -68,7 +68,7 @@ Cycles = Annotated[
 ]
 ResetSeed = Annotated[
     bool | None,
-    _option(HOW, "The same pictures in every cycle (usual: new ones).", "--reset-seed/--no-reset-seed"),
+    _option(HOW, "The same batches in every cycle (usual: new ones).", "--reset-seed/--no-reset-seed"),
 ]
 RecipeName = Annotated[
     str | None, _option(HOW, "A built-in recipe, or your own file.", "--recipe", metavar="NAME|FILE.toml")

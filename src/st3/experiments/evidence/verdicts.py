@@ -7,12 +7,11 @@ seeds: each seed has one mean over these sparsities, because its points are not 
 and the standard deviation of these means is pooled over all curves of the study with at least two seeds there. If there
 is none, the spread of the study's single points from 80 % on is taken instead.
 
-Differences are those of the score, counted so that above 0 is better: accuracy gained, or bits per character saved.
-
 A difference of more than two standard errors (the number behind ±) is told apart from 0; a smaller one is not. Without
 two seeds anywhere nothing can be told. A claim that something brings no accuracy holds if the difference is below its
 margin by two standard errors, and does not hold if it is above the margin, and above 0 by two standard errors.
-Multiply-adds are compared as a ratio at equal sparsity; a difference below 2 % is none.
+Multiply-adds are compared as a ratio at equal sparsity; a difference below 2 % is none. For text a difference is bits
+per character saved in place of accuracy gained.
 """
 
 import math
