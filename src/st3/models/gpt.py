@@ -14,14 +14,14 @@ from .catalogue import MODELS
 
 __all__ = ["gpt"]
 
-SPREAD = 0.02  # standard deviation of the initial weights
+SPREAD = 0.05  # standard deviation of the initial weights
 
 
 @MODELS.register("gpt", shape=(64,), task="language")
 def gpt(
-    vocabulary: int = 256, context: int = 64, layers: int = 3, heads: int = 4, width: int = 96
+    vocabulary: int = 256, context: int = 64, layers: int = 2, heads: int = 4, width: int = 64
 ) -> nn.Module:
-    """Build a GPT of `layers` blocks of that `width`: 13 sparsifiable layers with 3 blocks."""
+    """Build a GPT of `layers` blocks of that `width`: 9 sparsifiable layers with 2 of them."""
     return GPT(vocabulary, context, layers, heads, width)
 
 
