@@ -29,7 +29,7 @@ MAX_BYTES = 2**28  # of a text, which is held in memory
 Units = Literal["characters", "bytes"]
 
 
-@DATASETS.register("text", model="gpt", recipe="language")
+@DATASETS.register("text", model="gpt", recipe="text")
 def text(
     directory: Path | None = None,
     *,
