@@ -14,9 +14,8 @@ def task(request):
 
 
 def test_each_task_has_a_score_and_examples_of_its_own():
-    for words in ("score.name", "examples"):
-        found = [TASKS[name].score.name if words == "score.name" else TASKS[name].examples for name in TASKS]
-        assert len(set(found)) == len(found)
+    assert len({TASKS[name].score.name for name in TASKS}) == len([*TASKS])
+    assert len({TASKS[name].examples for name in TASKS}) == len([*TASKS])
 
 
 def test_inputs_and_scores_fit_together(task):
@@ -61,6 +60,14 @@ def test_label_smoothing_changes_the_loss_and_not_the_score(task):
 def test_more_accuracy_and_fewer_bits_are_better():
     assert TASKS["classification"].score.gain(0.9, 0.8) == pytest.approx(0.1)
     assert TASKS["language"].score.gain(2.5, 2.75) == 0.25
+    assert TASKS["language"].score.is_better(2.5, 2.75)
+    assert not TASKS["classification"].score.is_better(0.8, 0.8)
+
+
+def test_the_first_score_is_the_best_so_far_unless_it_is_not_a_number(task):
+    assert task.score.is_better(0.5, None)
+    assert not task.score.is_better(float("nan"), None)
+    assert not task.score.is_better(float("nan"), 0.5)
 
 
 def test_scores_are_shown_with_their_units():

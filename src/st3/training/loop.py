@@ -53,8 +53,8 @@ def fit(
         rate = job.rate(progress.step(batches) - 1)
         train, validation = epoch_means(job, progress), evaluate(job, job.validation)
         progress.finish_epoch()
-        score, best = validation[task.score.name], progress.best_score
-        is_best = job.at_target and (best is None or task.score.gain(score, best) > 0)
+        score = validation[task.score.name]
+        is_best = job.at_target and task.score.is_better(score, progress.best_score)
         if is_best:
             progress.best_epoch, progress.best_score = progress.epoch, score
             snapshots.keep_best()

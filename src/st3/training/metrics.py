@@ -73,7 +73,8 @@ def epoch_metrics(
     validation: Mapping[str, float],
     layers: Mapping[str, Any],
 ) -> dict[str, Any]:
-    """Return the line of the epoch that was just finished."""
+    """Return the line of the epoch that was just finished; raise if its validation loss is not finite."""
+    _require_finite(validation["loss"], job, progress)
     rows = list(layers.values())
     has_switches = bool(rows) and rows[0]["revived"] is not None
     return {

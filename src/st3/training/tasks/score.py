@@ -1,5 +1,6 @@
 """A score: the number that says how good a model is, and how people read it."""
 
+import math
 from dataclasses import dataclass
 
 __all__ = ["Score"]
@@ -27,6 +28,10 @@ class Score:
     def gain(self, value: float, other: float) -> float:
         """Return by how much a value is better than another one; below 0 if it is worse."""
         return value - other if self.is_higher_better else other - value
+
+    def is_better(self, value: float, best: float | None) -> bool:
+        """Return whether a value is better than the best so far, if there is one; NaN never is."""
+        return not math.isnan(value) and (best is None or self.gain(value, best) > 0)
 
     def show(self, value: float, digits: int | None = None) -> str:
         """Return a value with its unit.
