@@ -42,6 +42,7 @@ SETTINGS = [METHODS[name]() for name in METHODS] + [
     st3.methods.SSTE(n=3, m=4),
     st3.methods.STR(init=-3, weight_decay=0.05),
     st3.methods.ProbMask(lr=0.05, finetune=0.0),
+    st3.methods.PDP(tau=1e-3),
 ]
 AIMED = [method for method in SETTINGS if method.has_target]  # those that can be asked for a sparsity
 every_method = pytest.mark.parametrize("method", list(METHODS))

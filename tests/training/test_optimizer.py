@@ -33,7 +33,12 @@ def test_frozen_parameters_are_left_out():
     [
         ({"momentum": 0.875}, torch.optim.SGD, {"momentum": 0.875, "nesterov": False}),
         ({"nesterov": True}, torch.optim.SGD, {"momentum": 0.9, "nesterov": True}),
-        ({"name": "adamw", "momentum": 0.8}, torch.optim.AdamW, {"betas": (0.8, 0.999)}),
+        ({"name": "adamw", "momentum": 0.8}, torch.optim.AdamW, {"betas": (0.8, 0.999), "eps": 1e-8}),
+        (
+            {"name": "adamw", "beta2": 0.95, "epsilon": 0.1},
+            torch.optim.AdamW,
+            {"betas": (0.9, 0.95), "eps": 0.1},
+        ),
     ],
 )
 def test_the_optimizer_has_the_settings_of_the_recipe(recipe, kind, settings):

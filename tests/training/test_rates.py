@@ -4,7 +4,7 @@ from itertools import pairwise
 
 import pytest
 
-from st3.training.rates import ConstantRate, CosineRate, StepRate
+from st3.training.rates import ConstantRate, CosineRate, LinearRate, StepRate
 
 EPOCH = 10  # steps
 
@@ -51,3 +51,11 @@ def test_scaling_keeps_the_shape():
     rate = StepRate(warmup=8, drops=(80, 120)).scaled(1 / 20)
     assert (rate.warmup, rate.drops) == (0.4, (4.0, 6.0))
     assert CosineRate(warmup=5).scaled(2).warmup == 10
+
+
+def test_the_line_falls_to_zero_after_the_warm_up():
+    rate = LinearRate(warmup=2, by_step=True)
+    found = [rate.factor(step, 4, 10) for step in range(40)]
+    assert found[:8] == [(step + 1) / 8 for step in range(8)]
+    assert found[8:] == pytest.approx([1 - (step - 8) / 32 for step in range(8, 40)])
+    assert rate.factor(60, 4, 10) == 0.0

@@ -2,6 +2,7 @@
 
 import pytest
 
+from st3.methods import TopK
 from st3.training.recipe import OptimizerRecipe, Recipe, built_in_recipes, load_recipe
 from st3.training.sections import SettingsError, change, parse_changes, validate
 
@@ -41,6 +42,53 @@ def test_the_imagenet_recipes_are_those_of_the_paper_and_of_the_program(name, ba
     assert (recipe.optimizer.lr, recipe.optimizer.momentum) == (0.2, momentum)
     assert (recipe.rate.kind, recipe.rate.warmup) == ("cosine", 5)
     assert (recipe.ramp.start, recipe.ramp.end) == (5, 50)
+
+
+def test_the_language_recipe_prunes_between_a_quarter_and_three_quarters_of_training():
+    recipe = load_recipe("language")
+    assert (recipe.ramp.start / recipe.epochs, recipe.ramp.end / recipe.epochs) == (0.25, 0.75)
+    assert (recipe.optimizer.name, recipe.optimizer.beta2, recipe.optimizer.weight_decay) == (
+        "adamw",
+        0.95,
+        0.1,
+    )
+    assert (recipe.rate.kind, recipe.clip_norm) == ("cosine", 1.0)
+
+
+def test_the_recipe_of_topk_is_its_authors():
+    recipe = load_recipe("language-topk")
+    optimizer, rate = recipe.optimizer, recipe.rate
+    assert (optimizer.momentum, optimizer.beta2, optimizer.epsilon, optimizer.weight_decay) == (
+        0.9,
+        0.95,
+        0.1,
+        0.1,
+    )
+    assert (recipe.clip_norm, recipe.clip_rms) == (None, 1.0)
+    assert (rate.kind, rate.warmup / recipe.epochs, rate.by_step, rate.by_density) == (
+        "linear",
+        0.01,
+        True,
+        True,
+    )
+    assert optimizer.lr * 64**0.5 == pytest.approx(1.28e-2)
+    assert (recipe.ramp.start / recipe.epochs, recipe.ramp.end / recipe.epochs) == TopK.usual_times
+
+
+@pytest.mark.parametrize(
+    ("changes", "complaint"),
+    [
+        ({"optimizer.epsilon": 0.1}, "epsilon=0.1 needs name='adamw', got name='sgd'"),
+        ({"optimizer.beta2": 0.95}, "beta2=0.95 needs name='adamw', got name='sgd'"),
+        ({"clip_rms": 1.0}, "clip_norm=3 and clip_rms=1 limit the same gradients: set one of them to none"),
+    ],
+)
+def test_settings_of_another_optimizer_or_a_second_limit_are_refused(changes, complaint):
+    values = load_recipe("cifar").model_dump()
+    for key, value in changes.items():
+        change(values, key, value)
+    with pytest.raises(SettingsError, match=complaint):
+        validate(Recipe, values, "recipe")
 
 
 @pytest.mark.parametrize(
@@ -123,7 +171,10 @@ def test_all_faults_are_reported_at_once_with_suggestions_for_misspelt_keys():
     with pytest.raises(SettingsError) as error:
         change_recipe("optimizer.lrr=3", "rate.drop=[1]", "epochs=-1", "batch_size=many")
     assert len(error.value.faults) == 4
-    assert "unknown key 'optimizer.lrr'; did you mean 'lr'? (known: lr, momentum, name" in str(error.value)
+    assert (
+        "unknown key 'optimizer.lrr'; did you mean 'lr'? (known: beta2, epsilon, lr, momentum, name"
+        in str(error.value)
+    )
     assert "unknown key 'rate.drop'; did you mean 'drops'?" in str(error.value)
     assert "epochs: input should be greater than or equal to 1, got -1" in str(error.value)
     assert "batch_size" in str(error.value)

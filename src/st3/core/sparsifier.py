@@ -28,8 +28,8 @@ __all__ = ["Sparsifier"]
 class Sparsifier:
     """Keeps a model sparse while it trains; made by `st3.sparsify` or `st3.keep_mask`.
 
-    The model holds the sparse weights at every moment outside `optimizer.step`, the optimizer state the raw ones. (A
-    method that draws random masks, ProbMask: from a forward pass in training to the next step, the masked weights.)
+    The model holds the sparse weights at every moment outside `optimizer.step`, the optimizer state the raw ones. (With
+    random or soft masks, ProbMask and PDP: from a forward pass in training to the next step, the masked weights.)
     """
 
     def __init__(self, model: nn.Module, layers: Layers, conductor: Conductor, watch: CollapseWatch) -> None:

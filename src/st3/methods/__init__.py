@@ -1,7 +1,8 @@
 """One file per method; importing this package registers them all.
 
 The bases of methods of one's own are here as well, one per family: `ThresholdMethod` (its equations see a
-`WeightView`), `MaskMethod` (it sees `MaskView`s and a `Moment`), `GroupMethod`, `LearnedThreshold`, `RandomMask`.
+`WeightView`), `MaskMethod` (it sees `MaskView`s and a `Moment`), `GroupMethod`, `LearnedThreshold`, `RandomMask`,
+`SoftMask`.
 `METHODS.register("name")` makes a method known by name.
 """
 
@@ -13,6 +14,7 @@ from ..core.families.mask_view import MaskView, Moment
 from ..core.families.masked import MaskMethod
 from ..core.families.random_mask import RandomMask
 from ..core.families.raw import WeightView
+from ..core.families.soft_mask import SoftMask
 from ..core.families.thresholded import ThresholdMethod
 from ..core.method import METHODS, Method
 from ..registry import import_siblings, unknown_name
@@ -26,6 +28,7 @@ __all__ = [
     "Method",
     "Moment",
     "RandomMask",
+    "SoftMask",
     "ThresholdMethod",
     "WeightView",
 ]

@@ -14,9 +14,9 @@ How many weights each layer loses at the target is fixed when the ramp begins: b
 
 What the model holds: between steps, and in every pass without gradients or in evaluation mode, plain sparse weights,
 with exactly as many zeros as the ramp asks for. From a forward pass in training to the next `optimizer.step` it holds
-W * m, in which hardly a weight is exactly 0. Save between steps. A pass in evaluation mode that records gradients passes
-on those of the weights that are kept. The gradient at t grows with t^2 / tau: where weights are larger than those of an
-ImageNet network, clip the gradients or raise tau.
+W * m, in which hardly a weight is exactly 0. Save between steps. Gradients from a pass in evaluation mode go to the
+weights that are kept alone. The gradient at t grows with t^2 / tau: where weights are larger than those of an ImageNet
+network, clip the gradients or raise tau.
 
 Different from the paper: the ramp rises with every step instead of every epoch. Channels and N:M groups are not pruned
 as a whole.

@@ -1,15 +1,16 @@
-"""TopK: the largest weights of every matrix, chosen anew after each step ("Weight-sparse transformers have interpretable
-circuits", Gao et al., 2025).
+"""TopK: the largest weights of every matrix, chosen anew after each step ("Weight-sparse transformers have
+interpretable circuits", Gao et al., 2025).
 
     W_sparse = W                                                      forward: there is no other copy of the weights
     dL/dW    = dL/dW_sparse                                           backward: of all weights, zeroed ones too
     W       <- W * [|W| > th_l]                                       after each optimizer step
 
-th_l leaves the same fraction f of the weights of every layer. f falls linearly from 1 to the target between 1 % and 50 %
-of the run. The optimizer moves a zeroed weight from 0 like any other, with its momentum; the weight returns if that one
-step brings it among the largest, and is 0 again otherwise. `per_neuron` spares the largest weights of every neuron, so
-that none dies (the authors spare 4); others of the same layer go instead. A neuron is an output of the layer or, where
-the layer has more inputs than outputs, an input: both matrices of a transformer's MLP then spare its hidden neurons.
+th_l leaves the same fraction f of the weights of every layer. f falls linearly from 1 to the target between 1 % and
+50 % of the run. The optimizer moves a zeroed weight from 0 like any other, with its momentum; it stays if that one step
+brings it among the largest, and is 0 again otherwise. `per_neuron` spares the largest weights of every neuron,
+so that none dies (the authors spare 4); others of the same layer go instead. A neuron is an output of the layer or,
+where the layer has more inputs than outputs, an input: both matrices of a transformer's MLP then spare its hidden
+neurons.
 
 The authors train with AdamW and epsilon 0.1, clip the root mean square of the gradients to 1, and divide the learning
 rate by the square root of f: the recipe `language-topk` does so too. Without it, this is the method alone.

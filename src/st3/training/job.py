@@ -1,5 +1,6 @@
 """What the training loop is given, and how far it has come."""
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Literal, Protocol
@@ -69,6 +70,14 @@ class Job:
     def total_steps(self) -> int:
         return self.recipe.total_epochs * len(self.train)
 
+    @property
+    def largest_norm(self) -> float | None:
+        """The norm to which the gradients of all parameters together are clipped."""
+        if self.recipe.clip_rms is None:
+            return self.recipe.clip_norm
+        trained = sum(p.numel() for p in self.model.parameters() if p.requires_grad)
+        return self.recipe.clip_rms * math.sqrt(trained)
+
     def scores(self, inputs: Tensor) -> Tensor:
         """Run the model in the job's precision and return its class scores in float32."""
         if self.channels_last and inputs.dim() == 4:
@@ -81,10 +90,13 @@ class Job:
     def rate(self, step: int) -> float:
         """Return the learning rate of the step that comes after `step` others; a rewind takes it from its start."""
         recipe, batches = self.recipe, len(self.train)
+        density = 1.0
+        if recipe.rate.by_density and self.sparsifier is not None:
+            density -= self.sparsifier.asked(step + 1)
         if recipe.rewind:
             before = (recipe.epochs + recipe.freeze_epochs) * batches
             step = step - before if step >= before else step
-        return recipe.optimizer.lr * recipe.rate.factor(step, batches, recipe.epochs)
+        return recipe.optimizer.lr * recipe.rate.factor(step, batches, recipe.epochs) / density**0.5
 
     def set_rate(self, rate: float) -> None:
         for group in self.optimizer.param_groups:
@@ -93,9 +105,9 @@ class Job:
     def update(self) -> Tensor:
         """Clip the gradients, step, clear them; return their norm before clipping (0 if nothing is clipped)."""
         norm = torch.zeros((), device=self.process.device)
-        if self.recipe.clip_norm is not None:
+        if (limit := self.largest_norm) is not None:
             self.scaler.unscale_(self.optimizer)
-            norm = nn.utils.clip_grad_norm_(self.model.parameters(), self.recipe.clip_norm)
+            norm = nn.utils.clip_grad_norm_(self.model.parameters(), limit)
             norm = norm.full_tensor() if hasattr(norm, "full_tensor") else norm
         self.scaler.step(self.optimizer)
         self.scaler.update()

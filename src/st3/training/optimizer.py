@@ -26,5 +26,6 @@ def build_optimizer(model: nn.Module, recipe: OptimizerRecipe, sparsity: float) 
     ]
     groups = [group for group in groups if group["params"]]
     if recipe.name == "adamw":
-        return torch.optim.AdamW(groups, lr=recipe.lr, betas=(recipe.momentum, 0.999))
+        betas = (recipe.momentum, recipe.beta2)
+        return torch.optim.AdamW(groups, lr=recipe.lr, betas=betas, eps=recipe.epsilon)
     return torch.optim.SGD(groups, lr=recipe.lr, momentum=recipe.momentum, nesterov=recipe.nesterov)

@@ -1,4 +1,4 @@
-"""The learning rate as a pure function of the step: drops, a cosine, or constant; each with a warm-up."""
+"""The learning rate as a pure function of the step: drops, a cosine, a line, or constant; each with a warm-up."""
 
 import math
 from abc import abstractmethod
@@ -8,7 +8,7 @@ from pydantic import Field, NonNegativeFloat, field_validator
 
 from .sections import Section
 
-__all__ = ["AnyRate", "ConstantRate", "CosineRate", "Rate", "StepRate"]
+__all__ = ["AnyRate", "ConstantRate", "CosineRate", "LinearRate", "Rate", "StepRate"]
 
 
 class Rate(Section):
@@ -16,6 +16,7 @@ class Rate(Section):
 
     warmup: NonNegativeFloat = 0.0  # epochs in which the rate rises to its base
     by_step: bool = False  # false: the rate changes between epochs only, as in the authors' program
+    by_density: bool = False  # divided by the square root of the density that the ramp leaves after the step
 
     def factor(self, step: int, steps_per_epoch: int, epochs: float) -> float:
         """Return the factor for the optimizer step that comes after `step` others.
@@ -75,15 +76,35 @@ class StepRate(Rate):
         return max([self.warmup, *self.drops])
 
 
-class CosineRate(Rate):
+class FallingRate(Rate):
+    """From the base rate after the warm-up to 0 at the end."""
+
+    def after_warmup(self, exact: float, time: float, epochs: float) -> float:
+        # If the warm-up ends within an epoch, the fall begins with the next whole one.
+        begin = self.warmup if self.by_step else math.ceil(self.warmup)
+        return self.fall((time - begin) / (epochs - begin))
+
+    @abstractmethod
+    def fall(self, part: float) -> float:
+        """Return the factor when this part of the fall is over."""
+
+
+class CosineRate(FallingRate):
     """Half a cosine, from the base rate after the warm-up to 0 at the end."""
 
     kind: Literal["cosine"] = "cosine"  # half a cosine, to 0 at the end
 
-    def after_warmup(self, exact: float, time: float, epochs: float) -> float:
-        # If the warm-up ends within an epoch, the cosine begins with the next whole one.
-        begin = self.warmup if self.by_step else math.ceil(self.warmup)
-        return 0.5 * (1 + math.cos(math.pi * (time - begin) / (epochs - begin)))
+    def fall(self, part: float) -> float:
+        return 0.5 * (1 + math.cos(math.pi * part))
 
 
-AnyRate = Annotated[StepRate | CosineRate | ConstantRate, Field(discriminator="kind")]
+class LinearRate(FallingRate):
+    """A line, from the base rate after the warm-up to 0 at the end."""
+
+    kind: Literal["linear"] = "linear"  # a line, to 0 at the end
+
+    def fall(self, part: float) -> float:
+        return max(0.0, 1.0 - part)
+
+
+AnyRate = Annotated[StepRate | CosineRate | LinearRate | ConstantRate, Field(discriminator="kind")]

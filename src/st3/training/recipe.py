@@ -33,6 +33,8 @@ class OptimizerRecipe(Section):
     lr: PositiveFloat  # the base learning rate
     momentum: Fraction = 0.9  # for AdamW: beta1
     nesterov: bool = False  # SGD only
+    beta2: Fraction = 0.999  # AdamW only
+    epsilon: PositiveFloat = 1e-8  # AdamW only
     weight_decay: NonNegativeFloat = 0.0  # of weights; norms and biases have none
     weight_decay_from: tuple[tuple[Fraction, NonNegativeFloat], ...] = ()  # (sparsity, decay from there on)
 
@@ -48,6 +50,13 @@ class OptimizerRecipe(Section):
     def _nesterov_needs_momentum(self) -> Self:
         if self.nesterov and (self.name != "sgd" or self.momentum == 0):
             raise ValueError("nesterov=true needs name='sgd' and a momentum above 0")
+        return self
+
+    @model_validator(mode="after")
+    def _adam_needs_adamw(self) -> Self:
+        for name in ("beta2", "epsilon") if self.name != "adamw" else ():
+            if getattr(self, name) != type(self).model_fields[name].default:
+                raise ValueError(f"{name}={getattr(self, name):g} needs name='adamw', got name={self.name!r}")
         return self
 
     def decay_at(self, sparsity: float) -> float:
@@ -71,6 +80,7 @@ class Recipe(Section):
     epochs: Count  # passes over the training data
     batch_size: Count  # of all processes together
     clip_norm: PositiveFloat | None = None  # largest norm of all gradients together, without loss scale
+    clip_rms: PositiveFloat | None = None  # the same limit as a root mean square over all trained parameters
     label_smoothing: Fraction = 0.0  # part of each label that is spread over all classes
     optimizer: OptimizerRecipe
     rate: AnyRate
@@ -99,6 +109,11 @@ class Recipe(Section):
             )
         if self.ramp.start >= self.ramp.end:
             faults.append(f"the ramp starts at epoch {self.ramp.start:g} and ends at {self.ramp.end:g}")
+        if self.clip_norm is not None and self.clip_rms is not None:
+            faults.append(
+                f"clip_norm={self.clip_norm:g} and clip_rms={self.clip_rms:g} limit the same gradients: set one of "
+                f"them to none"
+            )
         if faults:
             raise ValueError("; ".join(faults))
         return self

@@ -61,9 +61,7 @@ class Family(ABC, Generic[M]):
         return layers
 
     @classmethod
-    def check(
-        cls, method: Any, layers: Sequence[Layer], optimizers: Sequence[Optimizer], plan: Plan
-    ) -> None:
+    def check(cls, method: Any, layers: Sequence[Layer], optimizers: Sequence[Optimizer], plan: Plan) -> None:
         """Raise where the method cannot train these layers: by their precision, optimizer, sharding or budget."""
 
     @abstractmethod

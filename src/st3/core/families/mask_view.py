@@ -16,7 +16,15 @@ from ..budget.plan import Plan
 from ..budget.ties import HALF, kept_masks
 from ..layers.layer import Layer
 
-__all__ = ["MaskView", "Moment", "exchange_weakest", "first_largest", "moment_of", "random_scores", "without_ties"]
+__all__ = [
+    "MaskView",
+    "Moment",
+    "exchange_weakest",
+    "first_largest",
+    "moment_of",
+    "random_scores",
+    "without_ties",
+]
 
 
 @dataclass(frozen=True, eq=False)

@@ -32,7 +32,9 @@ class MaskMethod(Method):
 
     grows: ClassVar[bool] = False  # needs the gradients of zeroed weights whenever the masks change
     replaces_step: ClassVar[bool] = False  # the optimizer does nothing in a step that changes the masks
-    trains_zeroed: ClassVar[bool] = False  # zeroed weights get gradients too, and are zeroed again after the step
+    trains_zeroed: ClassVar[bool] = (
+        False  # zeroed weights get gradients too, and are zeroed again after the step
+    )
     restores: ClassVar[bool] = False  # all weights, when the ramp falls back to 0
 
     @property

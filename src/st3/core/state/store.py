@@ -35,8 +35,8 @@ __all__ = [
     "OWN_GROUP_KEYS",
     "RAW",
     "SCALE",
-    "ZEROS",
     "STEP_KEY",
+    "ZEROS",
     "Store",
     "entries",
     "is_ours",
@@ -52,7 +52,9 @@ OWN_GROUP_KEYS = (STEP_KEY, WAITING)
 RAW, MASK, ACTIVE = PREFIX + "raw", PREFIX + "mask", PREFIX + "active"
 KEYS = (RAW, MASK, ACTIVE)  # every sparsified weight has one of them
 SCALE = PREFIX + "scale"  # one factor for the whole weight, beside its raw weight
-ZEROS = PREFIX + "zeros"  # how many weights of the layer the target zeroes, a plain number, beside its raw weight
+ZEROS = (
+    PREFIX + "zeros"
+)  # how many weights of the layer the target zeroes, a plain number, beside its raw weight
 
 
 def is_ours(key: str) -> bool:
