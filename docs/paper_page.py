@@ -121,7 +121,8 @@ def _answers(study: Study, budget: Budget) -> dict[str, str]:
 
 def _in_order() -> list[Study]:
     """Return the studies in the order of the paper."""
-    return [STUDIES[name]() for name in sorted(STUDIES, key=lambda name: (STUDIES[name].shown_in, name))]
+    shown = [STUDIES[name]() for name in STUDIES if STUDIES[name].shown_in]
+    return sorted(shown, key=lambda study: (study.shown_in, study.name))
 
 
 if __name__ == "__main__":

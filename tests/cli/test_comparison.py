@@ -89,9 +89,9 @@ def test_nothing_is_claimed_for_a_dense_model():
 @pytest.mark.parametrize(
     ("accuracy", "sentence"),
     [
-        (0.97, "The sparse model is 1.25 points below its dense twin."),
-        (0.955, "The sparse model is 0.25 points above its dense twin."),
-        (0.9575, "The sparse model is as accurate as its dense twin."),
+        (0.97, "The sparse model is 1.25 points worse than its dense twin."),
+        (0.955, "The sparse model is 0.25 points better than its dense twin."),
+        (0.9575, "The sparse model is as good as its dense twin."),
     ],
 )
 def test_the_difference_to_the_dense_twin_is_shown_beside_the_weight_of_one_picture(accuracy, sentence):

@@ -129,7 +129,7 @@ def test_a_state_dict_becomes_a_sparse_file_but_needs_a_model_name_to_become_a_p
     answer = st3("export", "w.pt", "--to", "pt2")
     assert answer.stderr == (
         "error: w.pt:\n  it does not name its model: add --model NAME\n"
-        "  it does not give the shape of its pictures: add --input 3x32x32\n"
+        "  it does not give the shape of its inputs: add --input 3x32x32\n"
     )
     named = ["--model", "digits_cnn", "--input", "1x8x8"]
     assert st3("export", "w.sparse.safetensors", "--to", "pt2", *named).stdout.startswith("w.pt2\n")

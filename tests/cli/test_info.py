@@ -111,11 +111,18 @@ def test_a_file_without_weights_is_refused(st3, tmp_path):
     )
 
 
-@pytest.mark.parametrize("shape", ["32", "3x32", "3x32x0", "axbxc"])
+@pytest.mark.parametrize("shape", ["3x32x0", "axbxc", "3x", "-8"])
 def test_a_malformed_shape_is_refused(st3, finished, shape):
     answer = st3("info", finished, "--input", shape)
     assert answer.exit_code == 2
     assert f"'{shape}' is not channels x height x width, such as 3x32x32" in answer.stderr
+
+
+@pytest.mark.parametrize("shape", ["32", "3x32"])
+def test_a_shape_that_no_picture_has_is_refused(st3, finished, shape):
+    answer = st3("info", finished, "--input", shape)
+    assert answer.exit_code == 1
+    assert answer.stderr == f"error: --input: {shape} is not the shape of a picture, such as 3x32x32\n"
 
 
 def test_the_file_is_not_changed(st3, finished):
@@ -156,7 +163,7 @@ def test_an_input_too_small_for_the_network_is_refused(st3, tmp_path):
         ({"model": {"name": "resnet20", "arguments": 3}}, "model has arguments that are not a table"),
         (
             {"data": {"name": "digits", "shape": [8, 8]}},
-            "data has a shape that is not channels, height, width",
+            "data has a shape that neither pictures nor sequences have",
         ),
         ({"data": {"name": "digits", "classes": 10}}, "data has classes that are not a list of names"),
         ({"layers": {"a": 1}}, "layers is not a list of names"),

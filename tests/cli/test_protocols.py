@@ -35,7 +35,9 @@ def test_a_run_prints_its_spec_then_each_cycle_then_the_table_of_all(cycled):
     folder, answer = cycled
     lines = answer.stderr.splitlines()
     assert "sparse    gmp, sparsity 0.36, allocation global, constant" in lines
-    what = "3 cycles, the first one dense, 0.2 of the remaining weights pruned after each, other pictures in each"
+    what = (
+        "3 cycles, the first one dense, 0.2 of the remaining weights pruned after each, other batches in each"
+    )
     assert f"protocol  lrr: {what}" in lines
     assert [line for line in lines if line.startswith("cycle ")] == [
         "cycle 0, dense (1 of 3)",

@@ -160,7 +160,7 @@ def test_digits_need_no_files(st3, tmp_path, words, needless):
     assert (answer.exit_code, answer.stderr) == (
         1,
         f"error: the spec has faults: data set 'digits' needs no files: leave out {needless}, or name another --data "
-        "(cifar10, cifar100, fashion_mnist, folder, imagenet)\n",
+        "(cifar10, cifar100, fashion_mnist, folder, imagenet, text)\n",
     )
     assert not (tmp_path / "runs").exists()
 

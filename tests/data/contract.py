@@ -5,9 +5,10 @@ from inspect import Parameter, signature
 
 import torch
 
-from st3.data import DATASETS, Batches, Pictures, Splits
+from st3.data import DATASETS, Batches, Examples, Pictures, Splits
 from st3.models import MODELS
 from st3.training.recipe import load_recipe
+from st3.training.tasks import TASKS, Task
 
 __all__ = ["CONTRACT"]
 
@@ -20,18 +21,42 @@ def promise(check: Promise) -> Promise:
     return check
 
 
-def parts(splits: Splits) -> tuple[Pictures, ...]:
+def parts(splits: Splits) -> tuple[Examples, ...]:
     return splits.train, splits.validation, splits.test
 
 
-def rows(pictures: Pictures) -> list[bytes]:
-    """Return every picture as evaluation sees it, as bytes."""
-    made, _ = pictures.batch(torch.arange(len(pictures)), None)
+def task_of(splits: Splits) -> Task:
+    return TASKS[splits.task]
+
+
+def rows(examples: Examples) -> list[bytes]:
+    """Return every input as evaluation sees it, as bytes."""
+    made, _ = examples.batch(torch.arange(len(examples)), None)
     return [row.numpy().tobytes() for row in made]
 
 
-def draw(pictures: Pictures, seed: int) -> torch.Tensor:
-    return pictures.draw(len(pictures), torch.Generator().manual_seed(seed))
+def all_targets(examples: Examples) -> torch.Tensor:
+    return examples.batch(torch.arange(len(examples)), None)[1]
+
+
+def draw(examples: Examples, seed: int) -> torch.Tensor:
+    return examples.draw(len(examples), torch.Generator().manual_seed(seed))
+
+
+class Unmoved(Examples):
+    """The same examples, never augmented."""
+
+    def __init__(self, examples: Examples) -> None:
+        self.examples = examples
+
+    def __len__(self) -> int:
+        return len(self.examples)
+
+    def draw(self, count: int, generator: torch.Generator) -> torch.Tensor:
+        return self.examples.draw(count, generator)
+
+    def batch(self, indices: torch.Tensor, draws: torch.Tensor | None) -> tuple[torch.Tensor, torch.Tensor]:
+        return self.examples.batch(indices, None)
 
 
 @promise
@@ -57,38 +82,48 @@ def the_networks_and_recipes_that_it_declares_exist_and_fit(name: str, splits: S
         assert recipe is None or load_recipe(recipe)
     for model in (declared.model, *declared.recipes):
         if model is not None:
+            task, classes = task_of(splits), len(splits.classes)
             with torch.device("meta"):
-                network = MODELS[model](classes=len(splits.classes), channels=splits.shape[0])
-                assert network(torch.empty(2, *splits.shape)).shape == (2, len(splits.classes))
+                network = MODELS[model](**task.sizes(classes, splits.shape))
+                scores = network(task.blank(2, splits.shape))
+            assert scores.shape == task.output_shape(2, splits.shape, classes)
 
 
 @promise
-def a_batch_is_float32_of_the_stated_shape_with_int64_labels(name: str, splits: Splits) -> None:
-    indices = torch.tensor([1, 0])
-    for pictures in parts(splits):
-        for draws in (None, draw(pictures, 0)[:2]):
-            made, labels = pictures.batch(indices, draws)
+def a_batch_has_the_stated_shape_and_the_type_of_its_task(name: str, splits: Splits) -> None:
+    indices, task = torch.tensor([1, 0]), task_of(splits)
+    for examples in parts(splits):
+        for draws in (None, draw(examples, 0)[:2]):
+            made, targets = examples.batch(indices, draws)
             assert made.shape == (2, *splits.shape)
-            assert made.dtype == torch.float32
+            assert made.dtype == task.dtype
             assert made.isfinite().all()
-            assert labels.dtype == torch.int64
-            assert labels.tolist() == pictures.labels[indices].tolist()
+            assert targets.dtype == torch.int64
+            assert targets.shape == task.output_shape(2, splits.shape, len(splits.classes))[:-1]
 
 
 @promise
-def every_label_names_a_class(name: str, splits: Splits) -> None:
+def every_target_names_a_class(name: str, splits: Splits) -> None:
     assert len(set(splits.classes)) == len(splits.classes)
-    for pictures in parts(splits):
-        assert pictures.labels.dtype == torch.int64
-        assert pictures.labels.device.type == "cpu"
-        assert len(pictures.labels) == len(pictures) > 0
-        assert pictures.labels.min() >= 0
-        assert pictures.labels.max() < len(splits.classes)
+    for examples in parts(splits):
+        assert len(examples) > 0
+        assert all_targets(examples).min() >= 0
+        assert all_targets(examples).max() < len(splits.classes)
 
 
 @promise
-def no_picture_is_in_two_parts(name: str, splits: Splits) -> None:
-    every = [row for pictures in parts(splits) for row in rows(pictures)]
+def pictures_have_the_labels_of_their_batches_on_the_cpu(name: str, splits: Splits) -> None:
+    for examples in parts(splits):
+        if isinstance(examples, Pictures):
+            assert (examples.labels.dtype, examples.labels.device.type) == (torch.int64, "cpu")
+            assert torch.equal(examples.labels, all_targets(examples))
+            moved = examples.batch(torch.tensor([1, 0]), draw(examples, 0)[:2])[1]
+            assert torch.equal(moved, examples.labels[[1, 0]])
+
+
+@promise
+def no_example_is_in_two_parts(name: str, splits: Splits) -> None:
+    every = [row for examples in parts(splits) for row in rows(examples)]
     assert len(set(every)) == len(every)
 
 
@@ -109,7 +144,7 @@ def augmenting_is_a_pure_function_of_indices_and_draws(name: str, splits: Splits
 
 
 @promise
-def each_row_of_draws_augments_one_picture(name: str, splits: Splits) -> None:
+def each_row_of_draws_augments_one_example(name: str, splits: Splits) -> None:
     indices, draws = torch.tensor([3, 0, 2]), draw(splits.train, 1)[:3]
     together = splits.train.batch(indices, draws)[0]
     alone = [splits.train.batch(indices[[i]], draws[[i]])[0] for i in range(3)]
@@ -117,7 +152,7 @@ def each_row_of_draws_augments_one_picture(name: str, splits: Splits) -> None:
 
 
 @promise
-def draws_come_from_the_generator_alone_one_row_per_picture(name: str, splits: Splits) -> None:
+def draws_come_from_the_generator_alone_one_row_per_example(name: str, splits: Splits) -> None:
     before = torch.get_rng_state()
     assert torch.equal(draw(splits.train, 5), draw(splits.train, 5))
     assert len(draw(splits.train, 5)) == len(splits.train)
@@ -127,15 +162,16 @@ def draws_come_from_the_generator_alone_one_row_per_picture(name: str, splits: S
 @promise
 def an_empty_batch_has_the_same_shape(name: str, splits: Splits) -> None:
     for draws in (None, draw(splits.train, 0)[:0]):
-        made, labels = splits.train.batch(torch.empty(0, dtype=torch.int64), draws)
+        made, targets = splits.train.batch(torch.empty(0, dtype=torch.int64), draws)
         assert made.shape == (0, *splits.shape)
-        assert labels.shape == (0,)
+        assert targets.shape == task_of(splits).output_shape(0, splits.shape, len(splits.classes))[:-1]
 
 
 @promise
-def an_epoch_shows_every_picture_once(name: str, splits: Splits) -> None:
-    shown = torch.cat([labels for _, labels in Batches(splits.train, 3, seed=0).epoch()])
-    assert shown.sort().values.tolist() == splits.train.labels.sort().values.tolist()
+def an_epoch_shows_every_example_once(name: str, splits: Splits) -> None:
+    batches = Batches(Unmoved(splits.train), 3, seed=0)
+    shown = [row.numpy().tobytes() for inputs, _ in batches.epoch() for row in inputs]
+    assert sorted(shown) == sorted(rows(splits.train))
 
 
 @promise

@@ -146,7 +146,7 @@ def test_pictures_held_on_the_device_are_made_there_without_workers_or_copies():
     assert [pictures.device.type for pictures, _ in batches.epoch()] == ["meta", "meta"]
     on_cpu = Batches(noise(6), 6, seed=None, device="cpu")
     made = []
-    on_cpu.pictures.batch = lambda indices, draws: made.append(torch.zeros(1)) or (made[-1], made[-1])
+    on_cpu.examples.batch = lambda indices, draws: made.append(torch.zeros(1)) or (made[-1], made[-1])
     assert next(on_cpu.epoch())[0] is made[0]
 
 

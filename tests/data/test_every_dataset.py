@@ -66,9 +66,13 @@ def test_a_data_set_of_another_package(promise, plug_in):
             "the_networks_and_recipes_that_it_declares_exist_and_fit",
         ),
         ('recipe="digits"', 'recipe="digit"', "the_networks_and_recipes_that_it_declares_exist_and_fit"),
-        ("shape=(1, 8, 8)", "shape=(3, 8, 8)", "a_batch_is_float32_of_the_stated_shape_with_int64_labels"),
-        ('("even", "odd")', '("all",)', "every_label_names_a_class"),
-        ("pixels[i::3]", "pixels[:10]", "no_picture_is_in_two_parts"),
+        (
+            "shape=(1, 8, 8)",
+            "shape=(3, 8, 8)",
+            "a_batch_has_the_stated_shape_and_the_type_of_its_task",
+        ),
+        ('("even", "odd")', '("all",)', "every_target_names_a_class"),
+        ("pixels[i::3]", "pixels[:10]", "no_example_is_in_two_parts"),
         ("shift=shift", "shift=0", "augmenting_is_a_pure_function_of_indices_and_draws"),
     ],
 )

@@ -5,6 +5,7 @@ import gzip
 import hashlib
 import io
 import pickle
+import random
 import struct
 import tarfile
 from collections.abc import Callable
@@ -158,6 +159,12 @@ def make_imagenet(directory: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str,
     return {"side": 32, "validation": 0.25}
 
 
+def make_text(directory: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
+    words = random.Random(0).choices(["and", "the", "hare", "was", "late", "é", "№"], k=400)
+    (directory / "tale.txt").write_text(" ".join(words), encoding="utf-8")
+    return {"directory": directory / "tale.txt", "context": 16}
+
+
 # A data set that reads files gets its maker here; an embedded one needs none.
 MAKERS: dict[str, Maker] = {
     "cifar10": make_cifar(cifar.CIFAR10),
@@ -165,6 +172,7 @@ MAKERS: dict[str, Maker] = {
     "fashion_mnist": make_fashion,
     "folder": make_folder,
     "imagenet": make_imagenet,
+    "text": make_text,
 }
 
 
@@ -174,4 +182,4 @@ def read_tiny(name: str, directory: Path, monkeypatch: pytest.MonkeyPatch) -> Sp
         return DATASETS[name]()
     assert name in MAKERS, f"write a maker of tiny files for {name!r} in tests/data/tiny_files.py"
     options = MAKERS[name](directory, monkeypatch)
-    return DATASETS[name](directory, **options)
+    return DATASETS[name](options.pop("directory", directory), **options)

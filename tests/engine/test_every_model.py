@@ -9,6 +9,7 @@ from torch import nn
 import st3
 from st3.engine.program import Affine, Conv, Elementwise, InTorch
 from st3.models import MODELS
+from st3.training.tasks import TASKS
 
 SMALLER = {"resnet50": 64, "mobilenet_v1": 64}  # side of the pictures; they take any
 
@@ -21,17 +22,17 @@ LARGE = ("vgg16", "vgg19", "wrn34x2")  # similar to others
 )
 def test_every_network_compiles_without_torch_steps_and_computes_the_same(name):
     torch.manual_seed(0)
-    channels, size, _ = MODELS.shape(name)
-    size = SMALLER.get(name, size)
-    model = randomise(MODELS[name](channels=channels))
+    task, (first, *others) = TASKS[MODELS.inputs(name).task], MODELS.shape(name)
+    shape = (first, *(SMALLER.get(name, size) for size in others))
+    model = randomise(MODELS[name](**task.sizes(10, shape)))
     with torch.no_grad():
         for parameter in model.parameters():
             if parameter.dim() > 1:
                 parameter.mul_(torch.rand_like(parameter) < 0.1)
-    images = torch.randn(2, channels, size, size)
-    fast = st3.engine.compile(model, images, tune=False)
+    inputs = task.make_inputs(2, shape, 10, torch.Generator().manual_seed(0))
+    fast = st3.engine.compile(model, inputs, tune=False)
     with torch.no_grad():
-        assert_close(fast(images), model(images))
+        assert_close(fast(inputs), model(inputs))
     if not _has_only_convolutions_and_batch_norms(model):
         return
     assert not [step for step in fast.program if isinstance(step, InTorch | Elementwise)]

@@ -95,7 +95,7 @@ def test_other_faults_are_told_together_with_a_missing_declaration(plug_in):
 )
 def test_files_given_to_an_embedded_data_set_are_refused(given, options, plug_in):
     plug_in(model="vgg11", recipe="digits", embedded=True)
-    others = "cifar10, cifar100, fashion_mnist, folder, imagenet"
+    others = "cifar10, cifar100, fashion_mnist, folder, imagenet, text"
     fault = f"data set 'noise' needs no files: leave out {options}, or name another --data ({others})"
     assert faults(data=given) == [fault]
     with pytest.raises(SettingsError, match="data set 'noise' needs no files: leave out --data-dir"):

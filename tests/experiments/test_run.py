@@ -18,6 +18,7 @@ from st3.experiments.run import train
 from st3.experiments.spec import compose
 from st3.files.weights import read_weights
 from st3.models import MODELS
+from st3.training.checkpoint import CheckpointFolder
 from st3.training.listener import Listener
 from st3.training.metrics import DivergedError
 from st3.training.sealed import parse, parse_lines
@@ -414,3 +415,20 @@ def test_methods_with_their_own_ramp_or_sparsity_train_by_name(method, zeros, tm
     """There are 23,808 weights; N:M leaves the first convolution dense: one input channel, 288 weights."""
     summary = train(spec(epochs=1, sparse={"method": method}), tmp_path / "run")
     assert summary["parameters"] - summary["active_parameters"] == zeros
+
+
+def test_a_checkpoint_of_an_earlier_version_keeps_its_best_epoch(whole, tmp_path):
+    """There the best score was called accuracy."""
+    with pytest.raises(Stopped):
+        train(
+            spec(),
+            tmp_path / "run",
+            listeners=[At(BATCHES * 2 + 1, lambda: signal.raise_signal(signal.SIGINT))],
+        )
+    folder = CheckpointFolder(tmp_path / "run" / "checkpoints", keep=1)
+    _, state = folder.newest()
+    assert state["progress"]["best_epoch"] == 2
+    state["progress"]["best_accuracy"] = 1.0  # no later epoch can be better
+    del state["progress"]["best_score"]
+    folder.save(state, BATCHES * 2 + 1)
+    assert train(spec(), tmp_path / "run", resume=True)["best_epoch"] == 2

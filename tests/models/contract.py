@@ -8,6 +8,7 @@ from torch import Tensor, nn
 
 import st3
 from st3.models import MODELS
+from st3.training.tasks import TASKS, Task
 
 __all__ = ["CONTRACT"]
 
@@ -27,50 +28,61 @@ def build(name: str, **arguments: int) -> nn.Module:
         return MODELS[name](**arguments)
 
 
-def pictures(name: str, count: int, channels: int | None = None) -> Tensor:
-    """Return random pictures of the shape that the network was made for."""
-    usual, height, width = MODELS.shape(name)
-    shape = (count, channels or usual, height, width)
-    return torch.randn(shape, generator=torch.Generator().manual_seed(0))
+def task_of(name: str) -> Task:
+    return TASKS[MODELS.inputs(name).task]
+
+
+def sizes(name: str, classes: int, size: int | None = None) -> dict[str, int]:
+    """Return the network's arguments for that many classes and inputs of that first size, or of the usual one."""
+    return task_of(name).sizes(classes, (size or MODELS.shape(name)[0],))
+
+
+def examples(name: str, count: int, classes: int = 3, size: int | None = None) -> Tensor:
+    """Return random inputs of the shape that the network was made for."""
+    first, *others = MODELS.shape(name)
+    generator = torch.Generator().manual_seed(0)
+    return task_of(name).make_inputs(count, (size or first, *others), classes, generator)
 
 
 @promise
-def it_takes_its_usual_pictures_and_gives_one_score_per_class(name: str) -> None:
+def it_takes_its_usual_inputs_and_gives_one_score_per_class(name: str) -> None:
     defaults = {key: parameter.default for key, parameter in signature(MODELS[name]).parameters.items()}
-    assert defaults["channels"] == MODELS.shape(name)[0]
+    task, shape = task_of(name), MODELS.shape(name)
+    classes, size = (defaults[key] for key in task.sizes(1, shape))
+    assert size == shape[0]
     with torch.device("meta"):
-        scores = MODELS[name]()(torch.empty(2, *MODELS.shape(name)))
-    assert scores.shape == (2, defaults["classes"])
+        scores = MODELS[name]()(task.blank(2, shape))
+    assert scores.shape == task.output_shape(2, shape, classes)
 
 
 @promise
-def it_honours_classes_and_channels(name: str) -> None:
-    _, height, width = MODELS.shape(name)
+def it_honours_the_number_of_classes_and_the_size_of_inputs(name: str) -> None:
+    task, shape = task_of(name), (5, *MODELS.shape(name)[1:])
     with torch.device("meta"):
-        model = MODELS[name](classes=7, channels=5)
-        assert model(torch.empty(2, 5, height, width)).shape == (2, 7)
+        model = MODELS[name](**task.sizes(7, shape))
+        assert model(task.blank(2, shape)).shape == task.output_shape(2, shape, 7)
 
 
 @promise
 def the_seed_determines_its_weights(name: str) -> None:
-    once, again = (build(name, classes=3).state_dict() for _ in range(2))
+    once, again = (build(name, **sizes(name, 3)).state_dict() for _ in range(2))
     assert all(torch.equal(once[key], again[key]) for key in once)
 
 
 @promise
 def every_parameter_gets_a_gradient(name: str) -> None:
-    model = build(name, classes=3, channels=2)
-    model(pictures(name, 2, channels=2)).logsumexp(1).sum().backward()
+    model = build(name, **sizes(name, 3, 2))
+    model(examples(name, 2, size=2)).logsumexp(-1).sum().backward()
     assert [key for key, parameter in model.named_parameters() if parameter.grad is None] == []
 
 
 @promise
 def it_has_weights_that_can_be_made_sparse(name: str) -> None:
-    assert st3.report(build(name, classes=3)).rows
+    assert st3.report(build(name, **sizes(name, 3))).rows
 
 
 @promise
 @torch.no_grad()
-def in_evaluation_a_picture_is_scored_by_itself(name: str) -> None:
-    model, both = build(name, classes=3).eval(), pictures(name, 2)
+def in_evaluation_an_example_is_scored_by_itself(name: str) -> None:
+    model, both = build(name, **sizes(name, 3)).eval(), examples(name, 2)
     torch.testing.assert_close(model(both)[:1], model(both[:1]), rtol=1e-3, atol=1e-4)

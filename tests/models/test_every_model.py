@@ -52,15 +52,19 @@ def test_a_network_with_biases_and_layer_norms_in_another_package(promise, tmp_p
 @pytest.mark.parametrize(
     ("right", "wrong", "broken"),
     [
-        ("shape=(1, 8, 8)", "shape=(1, 8, 16)", "it_takes_its_usual_pictures_and_gives_one_score_per_class"),
-        ("nn.Linear(16, classes)", "nn.Linear(16, 10)", "it_honours_classes_and_channels"),
+        ("shape=(1, 8, 8)", "shape=(1, 8, 16)", "it_takes_its_usual_inputs_and_gives_one_score_per_class"),
+        (
+            "nn.Linear(16, classes)",
+            "nn.Linear(16, 10)",
+            "it_honours_the_number_of_classes_and_the_size_of_inputs",
+        ),
         (
             "torch.zeros(4, 16)",
             "torch.full((4, 16), __import__('random').SystemRandom().random())",
             "the_seed_determines_its_weights",
         ),
         ("self.norm(self.layer(x))", "self.layer(x)", "every_parameter_gets_a_gradient"),
-        (".mean(dim=1))", ".mean(dim=1) - x.mean())", "in_evaluation_a_picture_is_scored_by_itself"),
+        (".mean(dim=1))", ".mean(dim=1) - x.mean())", "in_evaluation_an_example_is_scored_by_itself"),
     ],
 )
 def test_a_network_that_breaks_a_promise_is_found(right, wrong, broken, tmp_path, monkeypatch):

@@ -8,6 +8,7 @@ import st3
 from st3.training.job import Job
 from st3.training.process import Process
 from st3.training.recipe import load_recipe
+from st3.training.tasks import TASKS
 
 
 class Batches:
@@ -25,6 +26,7 @@ def job(name, *, is_sparse=True):
     choice = {"sparsity": 63 / 64, "total_steps": 100, "method": "topk"}
     sparsifier = st3.sparsify(model, optimizer, **choice) if is_sparse else None
     return Job(
+        task=TASKS["language"],
         model=model,
         optimizer=optimizer,
         sparsifier=sparsifier,

@@ -7,7 +7,7 @@ import typer
 
 from ..tables import text_table
 from .faults import Debug
-from .shapes import picture_shape
+from .shapes import input_shape
 
 if TYPE_CHECKING:
     from ..experiments.benchmark import Bench
@@ -52,7 +52,7 @@ def bench(
     found = run(
         model,
         network=network,
-        input_shape=None if input is None else picture_shape(input),
+        input_shape=None if input is None else input_shape(input),
         sparsity=sparsity,
         allocation=allocation,
         batch=batch,

@@ -9,6 +9,7 @@ from ..experiments.results import Run
 from ..experiments.spec import DENSE
 from ..tables import size_text, text_table
 from ..training.paths import REPORT
+from ..training.tasks import Score, task_of
 
 __all__ = ["closing_words", "comparison_table", "part_table", "result_table"]
 
@@ -35,11 +36,12 @@ def comparison_table(summary: Summary, dense: Summary | None = None) -> str:
 
 def part_table(kind: str, summaries: Mapping[str, Summary]) -> str:
     """Return the metrics of several parts, by folder, as a table with a row for each."""
+    score = _score(next(iter(summaries.values()), {}))
     head = [
         kind,
         "sparsity",
-        "test accuracy",
-        "validation accuracy",
+        f"test {score.title}",
+        f"validation {score.title}",
         "active parameters",
         "MACs (zeros skipped)",
     ]
@@ -55,10 +57,15 @@ def _is_dense(summary: Summary) -> bool:
     return summary["target"] is None and summary.get("method", DENSE) == DENSE
 
 
+def _score(summary: Summary) -> Score:
+    return task_of(summary.get("test")).score
+
+
 def _cells(summary: Summary) -> dict[str, str]:
+    score = _score(summary)
     return {
-        "test accuracy": f"{100 * summary['test']['accuracy']:.2f} %",
-        "validation accuracy": f"{100 * summary['validation']['accuracy']:.2f} %",
+        f"test {score.title}": score.show(summary["test"][score.name]),
+        f"validation {score.title}": score.show(summary["validation"][score.name]),
         "sparsity": f"{100 * summary['sparsity']:.2f} %",
         "parameters": f"{summary['parameters']:,}",
         "active parameters": f"{summary['active_parameters']:,}",
@@ -80,10 +87,9 @@ def closing_words(summary: Summary, folder: Path, dense: Summary | None = None) 
     """Return what the table does not show: differences, files, commands to try, and the sparsity achieved."""
     name = shlex.quote(str(folder))
     lines = []
-    if tested := (summary.get("pictures") or {}).get("test"):
-        lines += [
-            f"One seed, {tested:,} test pictures: each of them is {100 / tested:.2g} points of accuracy."
-        ]
+    task = task_of(summary["test"])
+    if tested := (summary.get(task.examples) or {}).get("test"):
+        lines += [f"One seed, {tested:,} test {task.examples}{task.tell_resolution(tested)}."]
     if dense is not None:
         lines += [_compare_with(dense, summary)]
     if not summary["report"]["zeros"] and not _is_dense(summary):
@@ -98,7 +104,7 @@ def closing_words(summary: Summary, folder: Path, dense: Summary | None = None) 
         lines += [f"  {folder / summary['sparse_model']}  the same without its zeros: st3.load_sparse"]
     lines += [""]
     lines += ["Try next", f"  st3 info {name}  what is in the model, layer by layer"]
-    lines += [f"  st3 eval {name}  measure the accuracy of that file again"]
+    lines += [f"  st3 eval {name}  measure that file again"]
     if summary["report"]["zeros"]:
         lines += [f"  st3 bench {name}  what its zeros save: st3.engine beside dense runtimes"]
     lines += ["  st3 train --data cifar10 --download --sparsity 0.95", ""]
@@ -110,12 +116,11 @@ def closing_words(summary: Summary, folder: Path, dense: Summary | None = None) 
 
 
 def _compare_with(dense: Summary, sparse: Summary) -> str:
-    points = 100 * (sparse["test"]["accuracy"] - dense["test"]["accuracy"])
-    if abs(points) < 0.005:
-        return "The sparse model is as accurate as its dense twin."
-    return (
-        f"The sparse model is {abs(points):.2f} points {'above' if points > 0 else 'below'} its dense twin."
-    )
+    score = _score(sparse)
+    gain = score.gain(sparse["test"][score.name], dense["test"][score.name])
+    if abs(score.factor * gain) < 0.5 * 10**-score.digits:
+        return "The sparse model is as good as its dense twin."
+    return f"The sparse model is {score.show_step(gain)} {'better' if gain > 0 else 'worse'} than its dense twin."
 
 
 def _explain_zeros(summary: Summary) -> list[str]:

@@ -26,11 +26,12 @@ def evaluate(
     as_json: Annotated[bool, typer.Option("--json", help="The result as JSON.", metavar="")] = False,
     debug: Annotated[bool, Debug] = False,
 ) -> None:
-    """Measure the accuracy of a trained model, from its file.
+    """Measure a trained model, from its file: accuracy, or bits per character of a text.
 
     For example: st3 eval runs/first --split validation
     """
     from ..experiments.evaluation import evaluate_stored
+    from ..training.tasks import task_of
 
     found = evaluate_stored(
         path, data=data, data_dir=data_dir, model=model, split=split, batch_size=batch_size, device=device
@@ -39,7 +40,12 @@ def evaluate(
         print(json.dumps(found, indent=2))
         return
     print(f"{found['model']} from {found['file']}")
-    print(f"on {found['pictures']:,} pictures of {found['data']} ({found['split']}):")
-    print(f"  accuracy  {100 * found['accuracy']:.2f} %")
-    print(f"  loss      {found['loss']:.4f}")
-    print(f"  sparsity  {100 * found['sparsity']:.2f} %")
+    task = task_of(found)
+    print(f"on {found[task.examples]:,} {task.examples} of {found['data']} ({found['split']}):")
+    rows = {
+        task.score.title: task.score.show(found[task.score.name]),
+        "loss": f"{found['loss']:.4f}",
+        "sparsity": f"{100 * found['sparsity']:.2f} %",
+    }
+    width = max(map(len, rows))
+    print("\n".join(f"  {name.ljust(width)}  {value}" for name, value in rows.items()))

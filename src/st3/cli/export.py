@@ -7,7 +7,7 @@ import typer
 
 from ..tables import size_text, text_table
 from .faults import Debug
-from .shapes import picture_shape
+from .shapes import input_shape
 
 if TYPE_CHECKING:
     from ..experiments.exporting import Export
@@ -32,7 +32,7 @@ def export(
         str | None, typer.Option(help="Network, if the file does not name it.", metavar="NAME")
     ] = None,
     input: Annotated[
-        str | None, typer.Option(help="Shape of a picture, if the file does not give it.", metavar="3x32x32")
+        str | None, typer.Option(help="Shape of one input, if the file does not give it.", metavar="3x32x32")
     ] = None,
     debug: Annotated[bool, Debug] = False,
 ) -> None:
@@ -42,7 +42,7 @@ def export(
     """
     from ..experiments.exporting import export_stored
 
-    shape = None if input is None else picture_shape(input)
+    shape = None if input is None else input_shape(input)
     made = export_stored(path, to, output=output, values=values, model=model, input_shape=shape)
     print(f"{made.path}\n\n{_describe(made)}")
 

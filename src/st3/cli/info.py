@@ -8,7 +8,7 @@ import typer
 
 from ..tables import size_text, text_table
 from .faults import Debug
-from .shapes import picture_shape
+from .shapes import input_shape
 
 if TYPE_CHECKING:
     from ..experiments.inspection import Inspection, TensorRow
@@ -27,7 +27,7 @@ def info(
         str | None, typer.Option(help="Network, if the file does not say.", metavar="NAME")
     ] = None,
     input: Annotated[
-        str | None, typer.Option(help="Shape of a picture, to count MACs for.", metavar="3x32x32")
+        str | None, typer.Option(help="Shape of one input, to count MACs for.", metavar="3x32x32")
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Everything as JSON.", metavar="")] = False,
     debug: Annotated[bool, Debug] = False,
@@ -38,7 +38,7 @@ def info(
     """
     from ..experiments.inspection import inspect_stored
 
-    shape = None if input is None else picture_shape(input)
+    shape = None if input is None else input_shape(input)
     found = inspect_stored(path, model=model, input_shape=shape)
     print(json.dumps(found.to_dict(), indent=2) if as_json else _text(found))
 

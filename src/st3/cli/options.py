@@ -30,7 +30,9 @@ def _option(
 Data = Annotated[
     str | None, _option(WHAT, "Data set: see st3 list data (usual: digits).", "--data", metavar="NAME")
 ]
-DataDir = Annotated[Path | None, _option(WHAT, "Folder of its files.", "--data-dir", metavar="FOLDER")]
+DataDir = Annotated[
+    Path | None, _option(WHAT, "Folder of its files; for text a file.", "--data-dir", metavar="FOLDER")
+]
 Download = Annotated[bool, _option(WHAT, "Download the files if they are missing.", "--download")]
 Model = Annotated[
     str | None,
@@ -66,7 +68,7 @@ Cycles = Annotated[
 ]
 ResetSeed = Annotated[
     bool | None,
-    _option(HOW, "The same pictures in every cycle (usual: new ones).", "--reset-seed/--no-reset-seed"),
+    _option(HOW, "The same batches in every cycle (usual: new ones).", "--reset-seed/--no-reset-seed"),
 ]
 RecipeName = Annotated[
     str | None, _option(HOW, "A built-in recipe, or your own file.", "--recipe", metavar="NAME|FILE.toml")

@@ -12,6 +12,7 @@ from rich.progress import Progress as Bar
 
 from ..experiments.spec import Spec
 from ..training.listener import Listener
+from ..training.tasks import Score, task_of
 
 __all__ = ["LiveProgress", "PlainProgress", "progress_for"]
 
@@ -90,7 +91,7 @@ class LiveProgress(PlainProgress):
             transient=True,
         )
         self._task = self._bar.add_task("", total=None, visible=False, now="")
-        self._loss = self._accuracy = self._sparsity = ""
+        self._loss = self._score = self._sparsity = ""
 
     def __enter__(self) -> Self:
         self._bar.start()
@@ -104,7 +105,7 @@ class LiveProgress(PlainProgress):
 
     def on_batch(self, epoch: int, batch: int, batches: int, rate: float) -> None:
         super().on_batch(epoch, batch, batches, rate)
-        now = f"rate {rate:.3g}{self._loss}{self._accuracy}{self._sparsity}{self._left_text()}"
+        now = f"rate {rate:.3g}{self._loss}{self._score}{self._sparsity}{self._left_text()}"
         title = f"epoch {epoch}/{self.epochs}"
         self._bar.update(self._task, description=title, completed=batch, total=batches, now=now, visible=True)
 
@@ -115,7 +116,8 @@ class LiveProgress(PlainProgress):
         self._sparsity = "" if asked is None else f", sparsity {percent(asked)}{aim}"
 
     def on_epoch(self, metrics: Mapping[str, Any], layers: Mapping[str, Any]) -> None:
-        self._accuracy = f", accuracy {percent(metrics['validation']['accuracy'])}"
+        score, value = _score(metrics["validation"])
+        self._score = f", {score.title} {value}"
         self._bar.update(self._task, visible=False)
         super().on_epoch(metrics, layers)
 
@@ -127,13 +129,19 @@ def epoch_line(metrics: Mapping[str, Any], epochs: int, target: float | None) ->
         f"epoch {metrics['epoch']:{len(str(epochs))}}/{epochs}",
         f"rate {metrics['rate']:<8.3g}",
         f"loss {train['loss']:.4f}",
-        f"train {percent(train['accuracy']):>7}",
-        f"validation {percent(validation['accuracy']):>7}",
+        f"train {_score(train)[1]:>7}",
+        f"validation {_score(validation)[1]:>7}",
     ]
     if metrics["sparsity"] is not None:
         aim = "" if target is None else f" -> {percent(target)}"
         parts.append(f"sparsity {percent(metrics['sparsity']):>7}{aim}")
     return "  ".join([*parts, "best" if metrics["is_best"] else "    "])
+
+
+def _score(record: Mapping[str, Any]) -> tuple[Score, str]:
+    """Return the score in a record, and its value with one digit less than in a report."""
+    score = task_of(record).score
+    return score, score.show(record[score.name], score.digits - 1)
 
 
 def percent(fraction: float) -> str:

@@ -1,21 +1,21 @@
-"""An option that takes the shape of a picture."""
+"""An option that takes the shape of an input."""
 
 import re
 
 import typer
 
-__all__ = ["picture_shape"]
+__all__ = ["input_shape"]
 
 
-def picture_shape(text: str) -> tuple[int, int, int]:
-    """Return channels, height and width.
+def input_shape(text: str) -> tuple[int, ...]:
+    """Return channels, height and width of a picture, or the length of a sequence.
 
-    >>> picture_shape("3x32x32")
-    (3, 32, 32)
+    >>> input_shape("3x32x32"), input_shape("64")
+    ((3, 32, 32), (64,))
     """
-    if not (match := re.fullmatch(r"([1-9]\d*)x([1-9]\d*)x([1-9]\d*)", text)):
+    if not re.fullmatch(r"[1-9]\d*(x[1-9]\d*)*", text):
         raise typer.BadParameter(
-            f"{text!r} is not channels x height x width, such as 3x32x32", param_hint="--input"
+            f"{text!r} is not channels x height x width, such as 3x32x32, or the length of a sequence, such as 64",
+            param_hint="--input",
         )
-    channels, height, width = map(int, match.groups())
-    return channels, height, width
+    return tuple(map(int, text.split("x")))

@@ -23,7 +23,8 @@ study_app = typer.Typer(
 
 Name = Annotated[str, typer.Argument(metavar="STUDY", help="See st3 study list; or a TOML file of your own.")]
 BudgetName = Annotated[
-    str | None, typer.Option("--budget", metavar="NAME", help="digits, cifar-short or paper.")
+    str | None,
+    typer.Option("--budget", metavar="NAME", help="digits, text, cifar-short or paper."),
 ]
 Out = Annotated[Path, typer.Option("--out", metavar="DIR", help="Where everything is written.")]
 Epochs = Annotated[
@@ -52,7 +53,7 @@ def list_studies(out: Out = Path("studies"), debug: Annotated[bool, Debug] = Fal
             count = len(plan.finished) + len(plan.jobs)
             there = f", {len(plan.finished)} there" if plan.finished else ""
             cells.append(f"{count}, {plan.all_epochs}{there}" if count else "-")
-        rows.append([name, study.shown_in, study.title, *cells])
+        rows.append([name, study.shown_in or "-", study.title, *cells])
     print(text_table(head, rows, left=(0, 1, 2)))
 
 
@@ -223,7 +224,7 @@ def _draw(study: "Study", budget: "Budget", out: Path) -> None:
     _warn(drawn.faults)
     if not drawn.runs and study.wanted(budget):
         _warn([f"no run of it is there yet: st3 study run {study.name} with the same options trains them"])
-    print(f"{study.title} ({study.shown_in}), budget {budget.name}: {drawn.runs} runs")
+    print(f"{study.title} ({study.place}), budget {budget.name}: {drawn.runs} runs")
     for verdict in drawn.verdicts:
         print(f"  {verdict.sentence}\n    {verdict.answer}: {verdict.numbers}")
     print("\nWritten\n" + "\n".join(f"  {path}" for path in drawn.paths))

@@ -12,7 +12,7 @@ from rich.live import Live
 from rich.table import Table
 
 from ..experiments.grid.schedule import Job
-from .progress import clock, percent
+from .progress import clock
 
 __all__ = ["LiveStudy", "PlainStudy", "progress_for"]
 
@@ -85,11 +85,10 @@ class LiveStudy(PlainStudy):
         self._live.stop()
 
     def update(self) -> None:
-        table = Table("run", "epoch", "accuracy", "time", title=self.counts())
+        table = Table("run", "epoch", "validation", "time", title=self.counts())
         for job in self.jobs:
             if job.state in ("training", "elsewhere"):
-                epoch, accuracy = job.progress()
-                shown = "" if accuracy is None else percent(accuracy)
+                epoch, shown = job.progress()
                 spent = clock(time.monotonic() - job.began) if job.state == "training" else "elsewhere"
                 table.add_row(job.wanted.title, f"{epoch}/{job.wanted.epochs_in_all}", shown, spent)
         for job in self.jobs:

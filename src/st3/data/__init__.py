@@ -1,4 +1,4 @@
-"""Labelled pictures in whole batches: digits (part of the package), CIFAR, Fashion-MNIST, ImageNet, your own folders.
+"""Labelled pictures and text in whole batches: digits and a book (parts of the package), CIFAR, ImageNet, your own.
 
 Every module beside this file is imported, so a new data set is one new file that registers itself.
 """
@@ -9,9 +9,10 @@ import pkgutil
 from .batches import Batches
 from .catalogue import DATASETS
 from .errors import DataError
-from .pictures import Pictures, Splits
+from .examples import Examples, Splits
+from .pictures import Pictures
 
-__all__ = ["DATASETS", "Batches", "DataError", "Pictures", "Splits"]
+__all__ = ["DATASETS", "Batches", "DataError", "Examples", "Pictures", "Splits"]
 
 for _sibling in pkgutil.iter_modules(__path__):
     importlib.import_module(f"{__name__}.{_sibling.name}")

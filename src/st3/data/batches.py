@@ -9,27 +9,27 @@ from torch import Tensor
 from torch.utils.data import DataLoader, Dataset
 
 from .errors import DataError
-from .pictures import Pictures
+from .examples import Examples
 from .seeds import generator_for
 
 __all__ = ["Batches"]
 
 Batch: TypeAlias = tuple[Tensor, Tensor]
-Request: TypeAlias = tuple[Tensor, Tensor | None]  # indices and draws, the arguments of Pictures.batch
+Request: TypeAlias = tuple[Tensor, Tensor | None]  # indices and draws, the arguments of Examples.batch
 
 
 class Batches:
-    """Batches of `batch_size` pictures, counted over all ranks; the last batch of an epoch may be smaller.
+    """Batches of `batch_size` examples, counted over all ranks; the last batch of an epoch may be smaller.
 
     With a `seed`, every epoch is shuffled anew and augmented. The random numbers of a batch are drawn for all ranks
     together; then each rank takes its contiguous share of the batch, which may be empty. Without a seed (None) the
-    pictures come in order and are not augmented, for evaluation. `workers` is the number of processes that prepare
-    batches; it is 0 for pictures held on a GPU, where batches are made without them.
+    examples come in order and are not augmented, for evaluation. `workers` is the number of processes that prepare
+    batches; it is 0 for examples held on a GPU, where batches are made without them.
     """
 
     def __init__(
         self,
-        pictures: Pictures,
+        examples: Examples,
         batch_size: int,
         *,
         seed: int | None,
@@ -46,33 +46,33 @@ class Batches:
             raise ValueError(f"seed must be at least 0 (or None for evaluation), got {seed}")
         if workers < 0:
             raise ValueError(f"workers must be at least 0, got {workers}")
-        self.pictures, self.batch_size, self.seed = pictures, batch_size, seed
+        self.examples, self.batch_size, self.seed = examples, batch_size, seed
         self.rank, self.ranks = rank, ranks
         self.device = torch.device(device)
-        self.workers = workers if pictures.device.type == "cpu" else 0
+        self.workers = workers if examples.device.type == "cpu" else 0
 
     def __len__(self) -> int:
         """Return the number of batches in an epoch."""
-        return -(-len(self.pictures) // self.batch_size)
+        return -(-len(self.examples) // self.batch_size)
 
     def size(self, number: int) -> int:
-        """Return how many pictures batch `number` holds, counted over all ranks."""
+        """Return how many examples batch `number` holds, counted over all ranks."""
         if not 0 <= number < len(self):
             raise IndexError(f"there is no batch {number} in an epoch of {len(self)} batches")
-        return min(self.batch_size, len(self.pictures) - number * self.batch_size)
+        return min(self.batch_size, len(self.examples) - number * self.batch_size)
 
     def epoch(self, epoch: int = 0, first: int = 0) -> Iterator[Batch]:
         """Yield this rank's share of each batch, on the device, beginning with batch number `first`."""
         if not 0 <= first <= len(self):
             raise ValueError(f"first must be from 0 to the {len(self)} batches of an epoch, got {first}")
         to_gpu = self.device.type == "cuda"
-        for pictures, labels in self._make(_Requests(self, epoch, first)):
-            if to_gpu and not self.workers and pictures.device.type == "cpu":
-                pictures, labels = pictures.pin_memory(), labels.pin_memory()
-            yield pictures.to(self.device, non_blocking=to_gpu), labels.to(self.device, non_blocking=to_gpu)
+        for inputs, targets in self._make(_Requests(self, epoch, first)):
+            if to_gpu and not self.workers and inputs.device.type == "cpu":
+                inputs, targets = inputs.pin_memory(), targets.pin_memory()
+            yield inputs.to(self.device, non_blocking=to_gpu), targets.to(self.device, non_blocking=to_gpu)
 
     def _make(self, requests: "_Requests") -> Iterator[Batch]:
-        maker = _Maker(self.pictures)
+        maker = _Maker(self.examples)
         if not self.workers:
             made: Iterator[Batch | DataError] = map(maker.__getitem__, requests)
         else:
@@ -108,7 +108,7 @@ class _Requests:
 
     def __iter__(self) -> Iterator[Request]:
         batches, seed = self.batches, self.batches.seed
-        total = len(batches.pictures)
+        total = len(batches.examples)
         if seed is None:
             order = torch.arange(total)
         else:
@@ -121,7 +121,7 @@ class _Requests:
             if seed is None:
                 yield indices, None
             else:
-                draws = batches.pictures.draw(count, generator_for(seed, self.epoch, number))
+                draws = batches.examples.draw(count, generator_for(seed, self.epoch, number))
                 yield indices, draws[share]
 
 
@@ -131,12 +131,12 @@ class _Maker(Dataset[Batch | DataError]):
     It returns a DataError instead of raising it: from a worker, torch would wrap the message in a stack trace.
     """
 
-    def __init__(self, pictures: Pictures) -> None:
-        self.pictures = pictures
+    def __init__(self, examples: Examples) -> None:
+        self.examples = examples
 
     def __getitem__(self, request: Request) -> Batch | DataError:
         try:
-            return self.pictures.batch(*request)
+            return self.examples.batch(*request)
         except DataError as error:
             return error
 

@@ -4,7 +4,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
 from ..registry import Registry
-from .pictures import Splits
+from .examples import Splits
 
 __all__ = ["DATASETS", "DataSets", "Declaration"]
 

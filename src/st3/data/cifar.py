@@ -14,8 +14,8 @@ from torch import Tensor
 from .archive import Archive, Content
 from .catalogue import DATASETS
 from .errors import DataError
+from .examples import Splits
 from .in_memory import InMemory, Padding
-from .pictures import Splits
 from .restricted_pickle import load_plain
 
 __all__ = ["cifar10", "cifar100"]

@@ -10,9 +10,9 @@ import torch
 from torch import Tensor
 
 from .errors import DataError
+from .examples import Splits
 from .listing import Listing, list_pictures
 from .photographs import Photographs, import_pillow
-from .pictures import Splits
 
 __all__ = ["read_class_folders"]
 

@@ -15,8 +15,8 @@ import torch
 
 from .catalogue import DATASETS
 from .errors import DataError
+from .examples import Splits
 from .in_memory import InMemory
-from .pictures import Splits
 
 __all__ = ["digits"]
 

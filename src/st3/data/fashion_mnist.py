@@ -10,10 +10,10 @@ from .catalogue import DATASETS
 from .checksum import check_md5
 from .download import download_file
 from .errors import DataError
+from .examples import Splits
 from .files import read_file
 from .idx import parse_idx
 from .in_memory import InMemory
-from .pictures import Splits
 from .places import cache_folder
 
 __all__ = ["fashion_mnist"]

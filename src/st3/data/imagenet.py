@@ -10,7 +10,7 @@ from pathlib import Path
 from .catalogue import DATASETS
 from .class_folders import read_class_folders
 from .errors import DataError
-from .pictures import Splits
+from .examples import Splits
 
 __all__ = ["imagenet"]
 

@@ -3,6 +3,8 @@
 from collections.abc import Callable
 from typing import Any
 
+from ..training.tasks import TASKS
+
 __all__ = ["check_metadata"]
 
 
@@ -27,8 +29,9 @@ def check_metadata(metadata: Any) -> tuple[dict[str, Any], list[str]]:
 def _model_fault(part: Any) -> str:
     if fault := _table_fault(part, "arguments"):
         return fault
-    is_wrong = any(not _is_count(part[key]) for key in ("classes", "channels") if key in part)
-    return "has classes or channels that are not positive integers" if is_wrong else ""
+    sizes = [names[0] for name in TASKS for names in (TASKS[name].class_names, TASKS[name].size_names)]
+    wrong = [key for key in sizes if key in part and not _is_count(part[key])]
+    return f"has {' or '.join(wrong)} that are not positive integers" if wrong else ""
 
 
 def _data_fault(part: Any) -> str:
@@ -37,9 +40,16 @@ def _data_fault(part: Any) -> str:
     if "classes" in part and not _are_names(part["classes"]):
         return "has classes that are not a list of names"
     shape = part.get("shape")
-    if "shape" in part and not (isinstance(shape, list) and len(shape) == 3 and all(map(_is_count, shape))):
-        return "has a shape that is not channels, height, width"
+    lengths = {len(TASKS[name].usual_shape) for name in TASKS}
+    if "shape" in part and not (
+        isinstance(shape, list) and len(shape) in lengths and all(map(_is_count, shape))
+    ):
+        return f"has a shape that neither {' nor '.join(TASKS[name].examples for name in TASKS)} have"
     return ""
+
+
+def _task_fault(part: Any) -> str:
+    return "" if part in [*TASKS] else "is not a known one"
 
 
 def _layers_fault(part: Any) -> str:
@@ -65,4 +75,5 @@ CHECKS: dict[str, Callable[[Any], str]] = {
     "model": _model_fault,
     "data": _data_fault,
     "layers": _layers_fault,
+    "task": _task_fault,
 }

@@ -9,9 +9,10 @@ from typing import Any, Literal, TypeVar, Union, get_args, get_origin
 from pydantic import TypeAdapter, ValidationError
 
 from ..registry import Registry, suggest
+from ..training.tasks import Task
 
 __all__ = [
-    "add_classes_and_channels",
+    "add_sizes",
     "argument_faults",
     "build_or_none",
     "default_arguments",
@@ -24,10 +25,6 @@ __all__ = [
 T = TypeVar("T")
 
 PLAIN = (bool, int, float, str, type(None))
-
-# The names that functions have for the number of classes and of input channels.
-CLASSES = ("classes", "num_classes")
-CHANNELS = ("channels", "in_channels", "in_chans")
 
 
 def argument_faults(
@@ -93,28 +90,29 @@ def default_arguments(make: Callable[..., Any]) -> Mapping[str, Any]:
     return MappingProxyType(found)
 
 
-def add_classes_and_channels(
-    make: Callable[..., Any], arguments: Mapping[str, Any], classes: int, channels: int
+def add_sizes(
+    make: Callable[..., Any], arguments: Mapping[str, Any], task: Task, classes: int, size: int
 ) -> dict[str, Any]:
-    """Return `arguments` and the numbers of classes and channels, under the names that `make` has for them.
+    """Return `arguments`, the number of classes and the first size of an input, under the names that `make` has.
 
     Given `arguments` take precedence. Nothing is added for `**kwargs`, which do not reveal the names they accept.
 
-    >>> add_classes_and_channels(lambda num_classes, width: None, {"width": 8}, 10, 3)
+    >>> from ..training.tasks import TASKS
+    >>> add_sizes(lambda num_classes, width: None, {"width": 8}, TASKS["classification"], 10, 3)
     {'num_classes': 10, 'width': 8}
     """
     takes = _parameters(make)
     given: dict[str, Any] = {}
-    for names, number in ((CLASSES, classes), (CHANNELS, channels)):
+    for names, number in ((task.class_names, classes), (task.size_names, size)):
         name = next((name for name in names if name in takes), None)
         if name is not None:
             given[name] = number
     return {**given, **arguments}
 
 
-def takes_classes(make: Callable[..., Any]) -> bool:
+def takes_classes(make: Callable[..., Any], task: Task) -> bool:
     """Return whether the function has an argument for the number of classes."""
-    return any(name in CLASSES for name in _parameters(make))
+    return any(name in task.class_names for name in _parameters(make))
 
 
 def missing_arguments(make: Callable[..., Any], given: Mapping[str, Any]) -> list[str]:

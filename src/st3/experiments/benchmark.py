@@ -13,19 +13,19 @@ from ..engine.compare import ENGINE, Comparison, compare
 from ..engine.masking import is_depthwise, mask
 from ..files.weights import WeightsError
 from ..models import MODELS
+from ..models.catalogue import Inputs
 from ..registry import suggest
 from ..training.sections import SettingsError
+from ..training.tasks import TASKS
 from .build import build_model
 from .checks import check_input, processor_faults
-from .rebuilt import rebuild
+from .rebuilt import Rebuilt, check_shape, rebuild
 from .spec import ModelSpec
 from .stored_model import read_stored_model
 
-__all__ = ["Bench", "bench", "usual_shape"]
+__all__ = ["Bench", "bench", "usual_inputs"]
 
 GAIN = 1.05  # smaller gains are not worth mentioning
-
-OWN_SHAPE = (3, 32, 32)  # of the pictures for a network that is not in the catalogue
 
 
 @dataclass(frozen=True)
@@ -61,7 +61,7 @@ def bench(
     model: str | Path,
     *,
     network: str | None = None,
-    input_shape: tuple[int, int, int] | None = None,
+    input_shape: tuple[int, ...] | None = None,
     sparsity: float | None = None,
     allocation: str = "uniform",
     batch: int = 1,
@@ -90,27 +90,30 @@ def bench(
             raise WeightsError(f"there is no file, run or network {model}{advice}")
         made, shape = _load_network(Path(model), network, input_shape)
     check_input(shape, batch)
-    pictures = torch.randn(batch, *shape, generator=torch.Generator().manual_seed(0))
-    comparison = compare(made, [pictures], threads=threads, rounds=rounds, tune=tune)
-    return Bench(str(model), tuple(pictures.shape), report(made).sparsity, comparison)
+    inputs = made.make_inputs(batch, shape)
+    comparison = compare(made.network, [inputs], threads=threads, rounds=rounds, tune=tune)
+    return Bench(str(model), tuple(inputs.shape), report(made.network).sparsity, comparison)
 
 
-def usual_shape(model: str) -> tuple[int, int, int]:
-    """Return the shape of the pictures that a network is usually given."""
-    return MODELS.shape(model) if model in MODELS else OWN_SHAPE
+def usual_inputs(model: str) -> Inputs:
+    """Return what a network is usually given."""
+    return MODELS.inputs(model) if model in MODELS else Inputs()
 
 
 def _make_network(
-    name: str, shape: tuple[int, int, int] | None, sparsity: float, allocation: str
-) -> tuple[nn.Module, tuple[int, int, int]]:
-    shape = shape or usual_shape(name)
+    name: str, shape: tuple[int, ...] | None, sparsity: float, allocation: str
+) -> tuple[Rebuilt, tuple[int, ...]]:
+    usual = usual_inputs(name)
+    task, shape = TASKS[usual.task], shape or usual.shape
+    check_shape(task, shape)
+    classes = task.guess_classes(shape)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
-        made = build_model(ModelSpec(name=name), 1000 if shape[1] > 100 else 10, shape[0])
+        made = build_model(ModelSpec(name=name), task, classes, shape[0])
     # As in the papers on uniform sparsity, the first layer and depthwise layers, which are small, stay dense.
     dense: Patterns = (FIRST, is_depthwise) if allocation == "uniform" and _has_depthwise(made) else FIRST
     mask(made, sparsity, allocation, exclude=dense if allocation == "uniform" else ())
-    return made.eval(), shape
+    return Rebuilt(made.eval(), task, classes), shape
 
 
 def _has_depthwise(model: nn.Module) -> bool:
@@ -118,8 +121,8 @@ def _has_depthwise(model: nn.Module) -> bool:
 
 
 def _load_network(
-    path: Path, network: str | None, shape: tuple[int, int, int] | None
-) -> tuple[nn.Module, tuple[int, int, int]]:
+    path: Path, network: str | None, shape: tuple[int, ...] | None
+) -> tuple[Rebuilt, tuple[int, ...]]:
     stored = read_stored_model(path)
     made_by = stored.made_by(network)
     if made_by is None:

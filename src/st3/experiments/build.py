@@ -19,8 +19,9 @@ from ..training.process import Process
 from ..training.scores import class_scores
 from ..training.sections import SettingsError
 from ..training.synced_norm import synchronise_norms
+from ..training.tasks import TASKS, Task
 from .arguments import (
-    add_classes_and_channels,
+    add_sizes,
     argument_faults,
     missing_arguments,
     object_faults,
@@ -32,7 +33,15 @@ from .own_function import import_function
 from .sparse_choices import choose_ramp
 from .spec import DataSpec, ModelSpec, SparseSpec, Spec
 
-__all__ = ["build_method", "build_model", "build_sparsifier", "build_splits", "check_scores", "wrap"]
+__all__ = [
+    "build_method",
+    "build_model",
+    "build_model_for",
+    "build_sparsifier",
+    "build_splits",
+    "check_scores",
+    "wrap",
+]
 
 
 def build_splits(spec: DataSpec) -> Splits:
@@ -47,8 +56,13 @@ def build_splits(spec: DataSpec) -> Splits:
     return read(directory, download=spec.download, **spec.options)
 
 
-def build_model(spec: ModelSpec, classes: int, channels: int) -> nn.Module:
-    """Build the network, for that many classes and input channels if it has arguments for them.
+def build_model_for(spec: ModelSpec, splits: Splits) -> nn.Module:
+    """Build the network for a data set."""
+    return build_model(spec, TASKS[splits.task], len(splits.classes), splits.shape[0])
+
+
+def build_model(spec: ModelSpec, task: Task, classes: int, size: int) -> nn.Module:
+    """Build the network, for that many classes and inputs of that first size if it has arguments for them.
 
     The name is one of the catalogue or `package.module:function`; modules in the current folder are found.
     """
@@ -61,7 +75,7 @@ def build_model(spec: ModelSpec, classes: int, channels: int) -> nn.Module:
         )
     make = import_function(spec.name) if ":" in spec.name else MODELS[spec.name]
     _refuse("model", argument_faults(make, spec.arguments, f"{spec.name!r}"))
-    given = add_classes_and_channels(make, spec.arguments, classes, channels)
+    given = add_sizes(make, spec.arguments, task, classes, size)
     missing = missing_arguments(make, given)
     _refuse("model", [f"{spec.name!r} needs {name!r}: --set model.arguments.{name}=..." for name in missing])
     try:
@@ -75,32 +89,37 @@ def build_model(spec: ModelSpec, classes: int, channels: int) -> nn.Module:
 
 
 def check_scores(model: nn.Module, name: str, splits: Splits) -> None:
-    """Raise unless the model has something to train and returns one score per class for a picture of the data set."""
+    """Raise unless the model has something to train and returns a score per class for every prediction of the task."""
+    task = TASKS[splits.task]
     if not any(parameter.requires_grad for parameter in model.parameters()):
         raise SettingsError("model", [f"{name!r} has no trainable parameters"])
     was_training = model.training
     try:
         with torch.no_grad():
-            scores = class_scores(model.eval()(torch.zeros(2, *splits.shape)))
+            scores = class_scores(model.eval()(task.blank(2, splits.shape)))
     except Exception as error:
         shape = "x".join(map(str, splits.shape))
         raise SettingsError(
-            "model", [f"{name!r} cannot take pictures of {splits.name!r} ({shape}): {quote_error(error)}"]
+            "model",
+            [f"{name!r} cannot take {task.examples} of {splits.name!r} ({shape}): {quote_error(error)}"],
         ) from error
     finally:
         model.train(was_training)
-    expected = (2, len(splits.classes))
+    classes = len(splits.classes)
+    expected = task.output_shape(2, splits.shape, classes)
     found = tuple(scores.shape) if isinstance(scores, torch.Tensor) else type(scores).__name__
     if found != expected:
-        fault = f"{name!r} returns {found} for 2 pictures, but {splits.name!r} has {expected[1]} classes: {expected}"
-        raise SettingsError("model", [f"{fault}{_advise_on_classes(name, expected[1])}"])
+        has = f"but {splits.name!r} has {classes} {task.class_words}: {expected}"
+        fault = f"{name!r} returns {found} for 2 {task.examples}, {has}"
+        raise SettingsError("model", [f"{fault}{_advise_on_classes(name, task, classes)}"])
 
 
-def _advise_on_classes(name: str, classes: int) -> str:
-    if ":" not in name or takes_classes(import_function(name)):
+def _advise_on_classes(name: str, task: Task, classes: int) -> str:
+    if ":" not in name or takes_classes(import_function(name), task):
         return ""
+    names = " or ".join(map(repr, task.class_names[:2]))
     return (
-        f"; it has no argument 'classes' or 'num_classes': add one, or give "
+        f"; it has no argument {names}: add one, or give "
         f"--set model.arguments.NAME={classes} if it is called otherwise"
     )
 

@@ -85,8 +85,8 @@ def contradictions(spec: "Spec") -> list[str]:
     return faults + file_faults(spec.data)
 
 
-def check_input(shape: tuple[int, int, int] | None, batch: int = 1) -> None:
-    """Raise if a batch of pictures of this shape would have more numbers than a network could be run on."""
+def check_input(shape: tuple[int, ...] | None, batch: int = 1) -> None:
+    """Raise if a batch of inputs of this shape would have more numbers than a network could be run on."""
     if shape is not None and batch * math.prod(shape) > MOST_NUMBERS:
         size = "x".join(map(str, (shape if batch == 1 else (batch, *shape))))
         raise SettingsError("--input", [f"{size} is over {MOST_NUMBERS:,} numbers: take a smaller input"])

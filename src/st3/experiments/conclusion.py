@@ -16,6 +16,7 @@ from ..training.job import Progress
 from ..training.paths import MODEL, REPORT, SPARSE_MODEL, SUMMARY
 from ..training.process import Process
 from ..training.records import write_json
+from ..training.tasks import TASKS
 from .build import build_method
 from .folder import read_summary
 from .spec import SparseSpec, Spec
@@ -32,25 +33,27 @@ def conclude(
     splits: Splits,
     progress: Progress,
     steps: int,
-    accuracy: dict[str, dict[str, float]],
+    scores: dict[str, dict[str, float]],
 ) -> dict[str, Any]:
     """Write the final model, read it back, and return a summary of what is in the file."""
-    path = folder / MODEL
+    path, task = folder / MODEL, TASKS[splits.task]
     about = {
-        "model": spec.model.model_dump() | {"classes": len(splits.classes), "channels": splits.shape[0]},
+        "task": splits.task,
+        "model": spec.model.model_dump() | task.sizes(len(splits.classes), splits.shape),
         "data": {
             "name": splits.name,
             "shape": splits.shape,
             "classes": splits.classes,
             "options": spec.data.options,
+            "fingerprint": splits.fingerprint,
         },
         "sparse": spec.sparse.model_dump(),
         "layers": layers,
-        "accuracy": accuracy,
+        "scores": scores,
     }
     write_weights(path, weights, about)
     plain.load_state_dict(read_weights(path)[0])
-    found = report(plain, torch.zeros(1, *splits.shape), include=layers)
+    found = report(plain, task.blank(1, splits.shape), include=layers)
     if layers and found.zeros < _required_zeros(spec.sparse, found.numel):
         raise TargetMissedError(
             f"the best model has only {found.zeros:,} zeros in {found.numel:,} weights: fewer than asked for"
@@ -59,8 +62,9 @@ def conclude(
     size = None if spec.sparse.is_dense else save_sparse(plain, sparse, metadata=about)
     parameters = found.numel + found.other_parameters
     summary = {
-        **accuracy,
-        "pictures": {part: len(getattr(splits, part)) for part in ("train", "validation", "test")},
+        **scores,
+        task.examples: {part: len(getattr(splits, part)) for part in ("train", "validation", "test")},
+        "fingerprint": splits.fingerprint or None,
         "best_epoch": progress.best_epoch,
         "epochs": spec.recipe.total_epochs,
         "steps": steps,

@@ -8,13 +8,13 @@ from typing import Any
 
 import torch
 from torch import nn
-from torch.nn import functional as F
 
 from ..data import Splits
 from ..training.optimizer import build_optimizer
 from ..training.scores import class_scores
 from ..training.sections import SettingsError
-from .build import build_model, build_splits
+from ..training.tasks import TASKS
+from .build import build_model_for, build_splits
 from .evidence.outputs import POINTS, collect_points, count_runs, write_outputs
 from .evidence.verdicts import Verdict
 from .grid.budgets import Budget
@@ -154,7 +154,7 @@ class Rehearsal:
         key = (spec.data.name, spec.model.name)
         if key not in self._models:
             model = ModelSpec.model_validate(spec.model)
-            self._models[key] = build_model(model, len(splits.classes), splits.shape[0])
+            self._models[key] = build_model_for(model, splits)
         return splits, self._models[key]
 
 
@@ -164,12 +164,13 @@ def _seconds_per_epoch(spec: Spec, model: nn.Module, splits: Splits, threads: in
     torch.set_num_threads(threads)
     optimizer = build_optimizer(model, spec.recipe.optimizer, 0.0)
     size = min(spec.recipe.batch_size, len(splits.train))
-    pictures = torch.randn(size, *splits.shape)
-    labels = torch.randint(0, len(splits.classes), (size,))
+    task, classes, generator = TASKS[splits.task], len(splits.classes), torch.Generator().manual_seed(0)
+    inputs = task.make_inputs(size, splits.shape, classes, generator)
+    targets = torch.randint(classes, task.output_shape(size, splits.shape, classes)[:-1], generator=generator)
     times: list[float] = []
     while len(times) < TIMED_BATCHES and sum(times) < TIMED_SECONDS:
         began = time.perf_counter()
-        F.cross_entropy(class_scores(model(pictures)), labels).backward()
+        task.summed_loss(class_scores(model(inputs)), targets).div(targets.numel()).backward()
         optimizer.step()
         optimizer.zero_grad()
         times.append(time.perf_counter() - began)

@@ -1,15 +1,16 @@
-"""Measure the accuracy of a stored model, from its file alone."""
+"""Measure a stored model, from its file alone."""
 
 from pathlib import Path
 from typing import Any
 
 from ..core.report import report
-from ..data import Batches, Pictures, Splits
+from ..data import Batches, Examples, Splits
 from ..training.evaluate import measure
 from ..training.process import join_processes
 from ..training.scores import class_scores
 from ..training.sections import SettingsError
-from .build import build_model, build_splits
+from ..training.tasks import TASKS
+from .build import build_model_for, build_splits
 from .checks import check_device
 from .spec import DataSpec
 from .stored_model import StoredModel, load_into, read_stored_model
@@ -29,37 +30,39 @@ def evaluate_stored(
     batch_size: int = 500,
     device: str = "auto",
 ) -> dict[str, Any]:
-    """Return loss, accuracy and sparsity of the model in a run's folder or in a file.
+    """Return loss, score and sparsity of the model in a run's folder or in a file.
 
     Network and data are those of the run. Give `data` and `model` for a file that does not name them, or to measure on
-    other data. Pictures are never augmented.
+    other data. Nothing is augmented.
     """
     check_device(device)
     stored = read_stored_model(Path(path))
     made_by = stored.made_by(model)
-    pictures_of = _data(stored, data, data_dir)
-    if missing := [name for name, spec in (("model", made_by), ("data", pictures_of)) if spec is None]:
+    measured_on = _data(stored, data, data_dir)
+    if missing := [name for name, spec in (("model", made_by), ("data", measured_on)) if spec is None]:
         faults = [f"it does not say which {name} it is for: add --{name} NAME" for name in missing]
         raise SettingsError(str(stored.path), faults)
     assert made_by is not None
-    assert pictures_of is not None
-    splits = build_splits(pictures_of)
+    assert measured_on is not None
+    splits = build_splits(measured_on)
     _check_classes(stored, splits)
-    network = build_model(made_by, len(splits.classes), splits.shape[0])
+    task, network = TASKS[splits.task], build_model_for(made_by, splits)
     load_into(network, stored, made_by.name)
     sparsity = report(network, include=stored.layers).sparsity
     with join_processes(device) as process:
         network = network.to(process.device)
-        pictures = _pictures(splits, split)
+        examples = _part(splits, split)
         place = {"rank": process.rank, "ranks": process.ranks}
-        batches = Batches(pictures.to(process.device), batch_size, seed=None, device=process.device, **place)
-        measured = measure(network, lambda batch: class_scores(network(batch)).float(), batches, process)
+        batches = Batches(examples.to(process.device), batch_size, seed=None, device=process.device, **place)
+        measured = measure(
+            task, network, lambda batch: class_scores(network(batch)).float(), batches, process
+        )
     return {
         "file": str(stored.path),
         "model": made_by.name,
         "data": splits.name,
         "split": split,
-        "pictures": len(pictures),
+        task.examples: len(examples),
         **measured,
         "sparsity": sparsity,
     }
@@ -79,18 +82,19 @@ def _check_classes(stored: StoredModel, splits: Splits) -> None:
     known, found = stored.classes, splits.classes
     if known is None or known == found:
         return
+    words = TASKS[splits.task].class_words
     if len(known) != len(found):
-        difference = f"{len(known)} classes, but {splits.name!r} has {len(found)}"
+        difference = f"{len(known)} {words}, but {splits.name!r} has {len(found)}"
     else:
         number = next(n for n, (old, new) in enumerate(zip(known, found, strict=True)) if old != new)
         difference = (
-            f"other classes: number {number} is {known[number]!r}, in {splits.name!r} {found[number]!r}"
+            f"other {words}: number {number} is {known[number]!r}, in {splits.name!r} {found[number]!r}"
         )
     raise SettingsError(str(stored.path), [f"the model was trained for {difference}"])
 
 
-def _pictures(splits: Splits, split: str) -> Pictures:
+def _part(splits: Splits, split: str) -> Examples:
     if split not in SPLITS:
         raise SettingsError("--split", [f"must be one of {', '.join(SPLITS)}, got {split!r}"])
-    pictures: Pictures = getattr(splits, split)
-    return pictures
+    examples: Examples = getattr(splits, split)
+    return examples

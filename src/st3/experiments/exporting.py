@@ -41,7 +41,7 @@ def export_stored(
     output: str | Path | None = None,
     values: str = "same",
     model: str | None = None,
-    input_shape: tuple[int, int, int] | None = None,
+    input_shape: tuple[int, ...] | None = None,
 ) -> Export:
     """Write the model of a run's folder or of a file in the format `to`: "sparse", "onnx" or "pt2".
 
@@ -88,7 +88,7 @@ def _choose_target(given: Path, source: Path, to: str, values: str, output: Path
 
 
 def _build(
-    stored: StoredModel, model: str | None, input_shape: tuple[int, int, int] | None
+    stored: StoredModel, model: str | None, input_shape: tuple[int, ...] | None
 ) -> tuple[torch.nn.Module, torch.Tensor]:
     """Return the network and an example input."""
     made_by = stored.made_by(model)
@@ -98,15 +98,14 @@ def _build(
     if made_by is None:
         faults.append("it does not name its model: add --model NAME")
     if shape is None:
-        faults.append("it does not give the shape of its pictures: add --input 3x32x32")
+        faults.append("it does not give the shape of its inputs: add --input 3x32x32")
     if made_by is None or shape is None:
         raise SettingsError(str(stored.path), faults)
-    network = rebuild(stored, made_by, shape)
-    generator = torch.Generator().manual_seed(0)
+    made = rebuild(stored, made_by, shape)
     try:
         # Random numbers, not zeros: otherwise the check of the exported file would not notice wrong weights.
-        return network, torch.randn(2, *shape, generator=generator)
+        return made.network, made.make_inputs(2, shape)
     except RuntimeError as error:
         raise SettingsError(
-            "--input", [f"pictures of {shape_text(shape)} cannot be made: {quote_error(error)}"]
+            "--input", [f"{made.task.examples} of {shape_text(shape)} cannot be made: {quote_error(error)}"]
         ) from error

@@ -4,8 +4,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import torch
-
 from ..core.report import report
 from ..files.fit import shape_text
 from ..files.size import SparseSize, count_zeros
@@ -65,12 +63,12 @@ class Inspection:
 
 
 def inspect_stored(
-    path: str | Path, *, model: str | None = None, input_shape: tuple[int, int, int] | None = None
+    path: str | Path, *, model: str | None = None, input_shape: tuple[int, ...] | None = None
 ) -> Inspection:
     """Inspect the model in a run's folder, a safetensors file or a saved state_dict.
 
-    The network is the one that the file names, or `model`. With the shape of an input (channels, height, width) its
-    multiply-adds are counted too.
+    The network is the one that the file names, or `model`. With the shape of an input (channels, height, width of a
+    picture) its multiply-adds are counted too.
     """
     stored = read_stored_model(Path(path))
     made_by = stored.made_by(model)
@@ -92,16 +90,18 @@ def inspect_stored(
     )
 
 
-def _report(stored: StoredModel, made_by: ModelSpec, shape: tuple[int, int, int] | None) -> Report:
-    network = rebuild(stored, made_by, shape)
+def _report(stored: StoredModel, made_by: ModelSpec, shape: tuple[int, ...] | None) -> Report:
+    made = rebuild(stored, made_by, shape)
     if shape is None:
-        return report(network, include=stored.layers)
+        return report(made.network, include=stored.layers)
     try:
-        return report(network, torch.zeros(1, *shape), include=stored.layers)
+        return report(made.network, made.task.blank(1, shape), include=stored.layers)
     except RuntimeError as error:
         raise SettingsError(
             "--input",
-            [f"{made_by.name!r} cannot take a picture of {shape_text(shape)}: {quote_error(error)}"],
+            [
+                f"{made_by.name!r} cannot take a {made.task.example} of {shape_text(shape)}: {quote_error(error)}"
+            ],
         ) from error
 
 

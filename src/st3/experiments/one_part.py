@@ -13,7 +13,7 @@ import torch
 from torch import nn
 
 from ..atomic import write_text
-from ..data import Batches, Pictures, Splits
+from ..data import Batches, Examples, Splits
 from ..data.seeds import generator_for
 from ..files.weights import write_weights
 from ..training.cpu import keep_freed_memory
@@ -28,6 +28,7 @@ from ..training.process import Process
 from ..training.records import Records
 from ..training.snapshots import Snapshots
 from ..training.stop import StopRequest
+from ..training.tasks import TASKS
 from .build import build_sparsifier, wrap
 from .conclusion import conclude, reuse_summary
 from .essence import essence
@@ -82,7 +83,7 @@ def train_part(spec: Spec, folder: Path, model: nn.Module, session: Session) -> 
         write_text(folder / SWITCHES, json.dumps(snapshots.counter.histograms(), indent=1))
     snapshots.load_best()
     test = _batches(spec, splits.test, process)
-    accuracy = {"validation": evaluate(job, job.validation), "test": evaluate(job, test)}
+    scores = {"validation": evaluate(job, job.validation), "test": evaluate(job, test)}
     weights = snapshots.model_weights()
     summary: dict[str, Any] = {}
     if process.is_first:
@@ -90,7 +91,7 @@ def train_part(spec: Spec, folder: Path, model: nn.Module, session: Session) -> 
             write_weights(folder / RAW_WEIGHTS, raw_weights, {})
         steps = progress.step(len(job.train))
         layers = None if job.sparsifier is None else [layer.name for layer in job.sparsifier.layers]
-        summary = conclude(spec, folder, plain, weights, layers, splits, progress, steps, accuracy)
+        summary = conclude(spec, folder, plain, weights, layers, splits, progress, steps, scores)
     return dict(process.share(summary))
 
 
@@ -106,12 +107,12 @@ def _configure_process(spec: Spec) -> None:
 
 
 def _first_epoch(spec: Spec) -> int:
-    """Return the epoch of the stream of pictures at which this part begins."""
+    """Return the epoch of the stream of examples at which this part begins."""
     return 0 if spec.part is None else spec.part.first_epoch
 
 
 def _dropout_seed(spec: Spec, process: Process) -> int:
-    """Return a seed that differs between processes, and between parts that see different pictures."""
+    """Return a seed that differs between processes, and between parts that see different examples."""
     seed, first = spec.seeds.init + process.rank, _first_epoch(spec)
     return generator_for(seed, first).initial_seed() if first else seed
 
@@ -123,6 +124,7 @@ def _job(spec: Spec, model: nn.Module, splits: Splits, process: Process) -> Job:
         train = LaterEpochs(train, first)
     optimizer = build_optimizer(model, recipe.optimizer, spec.sparse.sparsity or 0.0)
     return Job(
+        task=TASKS[splits.task],
         model=model,
         optimizer=optimizer,
         sparsifier=build_sparsifier(spec, model, optimizer, len(train)),
@@ -136,10 +138,10 @@ def _job(spec: Spec, model: nn.Module, splits: Splits, process: Process) -> Job:
     )
 
 
-def _batches(spec: Spec, pictures: Pictures, process: Process, seed: int | None = None) -> Batches:
+def _batches(spec: Spec, examples: Examples, process: Process, seed: int | None = None) -> Batches:
     """Return batches for training, with a seed, or for evaluation."""
     return Batches(
-        pictures.to(process.device),  # small sets are kept where their batches are made
+        examples.to(process.device),  # small sets are kept where their batches are made
         EVALUATION_BATCH if seed is None else spec.recipe.batch_size,
         seed=seed,
         rank=process.rank,
@@ -163,6 +165,7 @@ def _snapshots(spec: Spec, job: Job, folder: Path, session: Session) -> Snapshot
 
 def _identity(spec: Spec, splits: Splits) -> str:
     """Return what a checkpoint must have in common with the part that resumes from it."""
-    pictures = [len(part) for part in (splits.train, splits.validation, splits.test)]
-    text = json.dumps([essence(spec), pictures, splits.classes], sort_keys=True)
+    counts = [len(part) for part in (splits.train, splits.validation, splits.test)]
+    contents = [splits.fingerprint] if splits.fingerprint else []
+    text = json.dumps([essence(spec), counts, splits.classes, *contents], sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal
 from ..atomic import write_file
 from ..training.paths import SPEC
 from ..training.sections import flatten
+from ..training.tasks import Score
 from .essence import is_circumstance
 from .evidence.drawing import Curves, draw_curves, new_figure
 from .evidence.points import Point, points_of_run
@@ -33,8 +34,8 @@ def plot_runs(
 ) -> Path:
     """Draw the runs into `destination`, a .png, .svg or .pdf file; return its path. Needs matplotlib.
 
-    Over epochs, every run is a curve of validation accuracy and one of sparsity. Over sparsity or multiply-adds
-    ("macs"), every finished run is a point of test accuracy; runs that differ in sparsity and seed alone are a curve.
+    Over epochs, every run is a curve of its score in validation and one of sparsity. Over sparsity or multiply-adds
+    ("macs"), every finished run is a point of its test score; runs that differ in sparsity and seed alone are a curve.
     """
     path = Path(destination)
     kind = path.suffix.lower()
@@ -118,7 +119,8 @@ def _draw(runs: Sequence[Run]) -> "Figure":
 
     # Without pyplot, which would keep the figure in memory and might open a window.
     figure = Figure(figsize=(10, 4.4 + 0.2 * len(runs)), layout="constrained")
-    accuracy, sparsity = figure.subplots(1, 2, squeeze=False)[0]
+    left, sparsity = figure.subplots(1, 2, squeeze=False)[0]
+    score = _common_score(runs)
     for number, run in enumerate(runs):
         look = {
             "color": COLOURS[number % len(COLOURS)],
@@ -128,23 +130,22 @@ def _draw(runs: Sequence[Run]) -> "Figure":
             "markersize": 3,
         }
         epochs = [epoch["epoch"] for epoch in run.epochs]
-        accuracy.plot(
-            epochs, [_percent((e.get("validation") or {}).get("accuracy")) for e in run.epochs], **look
-        )
+        values = [(epoch.get("validation") or {}).get(score.name) for epoch in run.epochs]
+        left.plot(epochs, [_scaled(value, score.factor) for value in values], **look)
         if run.method is not None:
-            sparsity.plot(epochs, [_percent(e.get("sparsity")) for e in run.epochs], **look)
+            sparsity.plot(epochs, [_scaled(e.get("sparsity"), 100) for e in run.epochs], **look)
         else:
             sparsity.plot(epochs, [0.0] * len(epochs), **look)
-    _tidy(accuracy, "Validation accuracy (%)")
+    _tidy(left, f"Validation {score.axis}")
     _tidy(sparsity, "Sparsity (%)")
     # Below both panels, where it covers no curve.
     names = [_escape(label) for label in labels(runs)]
-    figure.legend(accuracy.get_lines(), names, loc="outside lower left", frameon=False, fontsize=9)
+    figure.legend(left.get_lines(), names, loc="outside lower left", frameon=False, fontsize=9)
     return figure
 
 
 def _draw_results(runs: Sequence[Run], over: Literal["sparsity", "macs"]) -> "Figure":
-    """Draw the test accuracy of finished runs; dense ones are a line."""
+    """Draw the test scores of finished runs; dense ones are a line."""
     points: list[Point] = []
     for run, curve in zip(runs, _curve_names(runs), strict=True):
         if run.summary is None:
@@ -156,7 +157,8 @@ def _draw_results(runs: Sequence[Run], over: Literal["sparsity", "macs"]) -> "Fi
     curves = {point.method: _escape(point.method) for point in points if point.method != DENSE}
     dense = [point for point in points if point.method == DENSE]
     shown = [point for point in points if point.method != DENSE]
-    draw_curves(figure.add_subplot(), Curves("Test accuracy", shown, curves, over, dense=dense))
+    title = f"Test {_common_score(runs).title}"
+    draw_curves(figure.add_subplot(), Curves(title, shown, curves, over, dense=dense))
     return figure
 
 
@@ -175,8 +177,19 @@ def _curve_names(runs: Sequence[Run]) -> list[str]:
     ]
 
 
-def _percent(fraction: float | None) -> float:
-    return float("nan") if fraction is None else 100 * fraction
+def _common_score(runs: Sequence[Run]) -> Score:
+    """Return the score of all runs; raise if they have several, which cannot share an axis."""
+    found = {run.task.score.title: run for run in runs}
+    if len(found) > 1:
+        (one, first), (other, second), *_ = found.items()
+        raise ResultsError(
+            f"{first.path} has {one}, {second.path} {other}: runs in one figure need the same score"
+        )
+    return runs[0].task.score
+
+
+def _scaled(value: float | None, factor: float) -> float:
+    return float("nan") if value is None else factor * value
 
 
 def _escape(label: str) -> str:

@@ -3,9 +3,11 @@
 Only what readers use is declared. A key may be missing or null, as in runs of earlier versions; other keys are ignored.
 """
 
-from typing import Annotated, Any, Self
+from typing import Annotated, Any, ClassVar, Self
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+
+from ..training.tasks import TASKS
 
 __all__ = [
     "EpochRecord",
@@ -29,8 +31,26 @@ class _Record(BaseModel):
 
 
 class _Scores(_Record):
+    """The loss and the score of a task, under the name that the task gives it."""
+
     loss: Number | None = None
-    accuracy: Fraction | None = None
+    needs_score: ClassVar[bool] = False
+
+    @model_validator(mode="before")
+    @classmethod
+    def _check_score(cls, values: Any) -> Any:
+        known = {score.name: score.most or LARGEST for score in (TASKS[name].score for name in TASKS)}
+        found = (
+            {name: values[name] for name in known if values.get(name) is not None}
+            if isinstance(values, dict)
+            else {}
+        )
+        for name, value in found.items():
+            if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= known[name]:
+                raise ValueError(f"{name} must be a number from 0 to {known[name]:g}")
+        if cls.needs_score and not found:
+            raise ValueError(f"{' or '.join(known)} is missing")
+        return values
 
 
 class _Switches(_Record):
@@ -119,10 +139,10 @@ class SummaryRecord(_Record):
 
 
 class _Measured(_Scores):
-    accuracy: Fraction
+    needs_score: ClassVar[bool] = True
 
 
-class _Pictures(_Record):
+class _Tested(_Record):
     test: Annotated[int, Field(ge=1)]
 
 
@@ -136,7 +156,6 @@ class FinishedRecord(SummaryRecord):
 
     test: _Measured
     validation: _Measured
-    pictures: _Pictures | None = None  # runs of earlier versions have none
     best_epoch: Count
     epochs: Count
     steps: Count
@@ -149,6 +168,15 @@ class FinishedRecord(SummaryRecord):
     model: str
     model_bytes: Count
     report: _Counted
+
+    @model_validator(mode="before")
+    @classmethod
+    def _check_examples(cls, values: Any) -> Any:
+        """Check how many examples there were; runs of earlier versions do not say."""
+        for name in (TASKS[name].examples for name in TASKS):
+            if isinstance(values, dict) and values.get(name) is not None:
+                _Tested.model_validate(values[name])
+        return values
 
 
 class _Recipe(_Record):

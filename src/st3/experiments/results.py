@@ -15,6 +15,7 @@ from ..training.paths import EPOCHS, LAYERS, MODEL, SPEC, STEPS, SUMMARY, VERSIO
 from ..training.records import count_missing
 from ..training.sealed import parse, parse_lines
 from ..training.sections import SettingsError, validate
+from ..training.tasks import Task, task_of
 from .arguments import build_or_none
 from .old_specs import translate_spec
 from .protocols import PROTOCOLS, Protocol
@@ -71,6 +72,12 @@ class Run:
     @property
     def data(self) -> str:
         return str(_section(self.spec, "data").get("name", "unknown data"))
+
+    @property
+    def task(self) -> Task:
+        """What the network was trained to do: its records hold the score of that task."""
+        last = self.epochs[-1] if self.epochs else self.summary or {}
+        return task_of(_section(last, "validation"))
 
     @property
     def method(self) -> str | None:

@@ -18,7 +18,7 @@ from ..training.process import Process, join_processes
 from ..training.records import write_json
 from ..training.sections import SettingsError
 from ..training.stop import StopRequest
-from .build import build_model, build_sparsifier, build_splits, check_scores
+from .build import build_model_for, build_sparsifier, build_splits, check_scores
 from .checks import contradictions
 from .conclusion import reuse_summary, write_pages
 from .folder import check_folder, claim_folder, read_summary
@@ -62,7 +62,7 @@ def train(
             splits = _read_splits(spec, process)
         torch.manual_seed(spec.seeds.init)
         if model is None:
-            model = build_model(spec.model, len(splits.classes), splits.shape[0])
+            model = build_model_for(spec.model, splits)
         check_scores(model, spec.model.name, splits)
         protocol = PROTOCOLS[spec.protocol.name](**spec.protocol.arguments)
         parts = protocol.parts(spec)

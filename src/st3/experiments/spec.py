@@ -95,7 +95,7 @@ class SeedSpec(Section):
     """One seed for the initial weights, one for the data: their order and augmentation."""
 
     init: Seed = 0  # of the initial weights
-    data: Seed = 0  # of the order and augmentation of pictures
+    data: Seed = 0  # of the order and augmentation of examples
 
 
 class MachineSpec(Section):

@@ -13,8 +13,10 @@ from ..files.fit import disagreements
 from ..files.loading import ALLOWANCE, PER_BYTE, is_sparse_file, read_sparse
 from ..files.torch_file import read_torch_file
 from ..files.weights import WeightsError, read_weights
+from ..models import MODELS
 from ..training.paths import SPEC
 from ..training.sections import SettingsError
+from ..training.tasks import TASKS, Task
 from .about import check_metadata
 from .messages import quote_error
 from .results import ResultsError, Run
@@ -67,6 +69,15 @@ class StoredModel:
         about = self.about.get("data")
         return None if about is None else DataSpec(name=about["name"], options=about.get("options", {}))
 
+    def task(self, made_by: ModelSpec | None) -> Task:
+        """What it was trained to do: as its file says, or what its network is made for."""
+        usual = (
+            MODELS.inputs(made_by.name).task
+            if made_by is not None and made_by.name in MODELS
+            else "classification"
+        )
+        return TASKS[self.about.get("task", usual)]
+
     @property
     def classes(self) -> tuple[str, ...] | None:
         """The names of its classes, if known."""
@@ -74,8 +85,8 @@ class StoredModel:
         return None if names is None else tuple(names)
 
     @property
-    def shape(self) -> tuple[int, int, int] | None:
-        """The shape of the pictures it was trained on (channels, height, width), if known."""
+    def shape(self) -> tuple[int, ...] | None:
+        """The shape of the inputs it was trained on (channels, height, width of a picture), if known."""
         shape = self.about.get("data", {}).get("shape")
         return None if shape is None else tuple(shape)
 

@@ -1,4 +1,4 @@
-"""The networks of the paper, as plain `nn.Module`s that know nothing about sparsity.
+"""The networks of the paper and a small GPT, as plain `nn.Module`s that know nothing about sparsity.
 
 Every module beside this file is imported, so a new network is one new file that registers itself.
 """

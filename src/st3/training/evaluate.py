@@ -1,35 +1,39 @@
-"""Loss and accuracy over a whole set of pictures, shared among the processes."""
+"""Loss and score over a whole set of examples, shared among the processes."""
 
 from collections.abc import Callable
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional as F
 
 from .job import BatchSource, Job
 from .process import Process
+from .tasks import Task
 
 __all__ = ["evaluate", "measure"]
 
 
 def evaluate(job: Job, batches: BatchSource) -> dict[str, float]:
-    """Return the mean loss (without label smoothing) and the accuracy of the job's model."""
-    return measure(job.model, job.scores, batches, job.process)
+    """Return the mean loss (without label smoothing) and the score of the job's model."""
+    return measure(job.task, job.model, job.scores, batches, job.process)
 
 
 @torch.no_grad()
 def measure(
-    model: nn.Module, compute_scores: Callable[[Tensor], Tensor], batches: BatchSource, process: Process
+    task: Task,
+    model: nn.Module,
+    compute_scores: Callable[[Tensor], Tensor],
+    batches: BatchSource,
+    process: Process,
 ) -> dict[str, float]:
-    """Return the mean loss and the accuracy of the scores, with the model in evaluation mode."""
+    """Return the mean loss and the score of what the model answers in evaluation mode."""
     was_training = model.training
     model.eval()
     tally = torch.zeros(3, dtype=torch.float64, device=process.device)
-    for pictures, labels in batches.epoch():
-        scores = compute_scores(pictures)
-        loss = F.cross_entropy(scores, labels, reduction="sum")
-        right = (scores.argmax(1) == labels).sum()
-        tally += torch.stack([part.double() for part in (loss, right, torch.full_like(right, len(labels)))])
+    for inputs, targets in batches.epoch():
+        scores = compute_scores(inputs)
+        loss, score = task.summed_loss(scores, targets), task.summed_score(scores, targets)
+        tally += torch.stack(
+            [part.double() for part in (loss, score, torch.full_like(score, targets.numel()))]
+        )
     model.train(was_training)
-    loss_sum, right_answers, count = process.sum(tally).tolist()
-    return {"loss": loss_sum / count, "accuracy": right_answers / count}
+    return task.metrics(*process.sum(tally).tolist())

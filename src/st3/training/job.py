@@ -7,13 +7,13 @@ from typing import Literal, Protocol
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional as F
 from torch.optim import Optimizer
 
 from ..core.sparsifier import Sparsifier
 from .process import Process
 from .recipe import Recipe
 from .scores import class_scores
+from .tasks import Task
 
 __all__ = ["BatchSource", "Job", "Precision", "Progress"]
 
@@ -21,12 +21,12 @@ Precision = Literal["float32", "bfloat16", "float16"]
 
 
 class BatchSource(Protocol):
-    """Batches of pictures and labels. Each depends on its epoch and number alone, so that training can be resumed."""
+    """Batches of inputs and targets. Each depends on its epoch and number alone, so that training can be resumed."""
 
     def __len__(self) -> int: ...
 
     def size(self, number: int) -> int:
-        """Return how many pictures the batch holds, in all processes together."""
+        """Return how many examples the batch holds, in all processes together."""
         ...
 
     def epoch(self, epoch: int = 0, first: int = 0) -> Iterator[tuple[Tensor, Tensor]]:
@@ -38,6 +38,7 @@ class BatchSource(Protocol):
 class Job:
     """A model, its optimizer, sparsifier (None: dense) and data, and how to train them."""
 
+    task: Task
     model: nn.Module
     optimizer: Optimizer
     sparsifier: Sparsifier | None
@@ -77,17 +78,14 @@ class Job:
         trained = sum(p.numel() for p in self.model.parameters() if p.requires_grad)
         return self.recipe.clip_rms * math.sqrt(trained)
 
-    def scores(self, pictures: Tensor) -> Tensor:
+    def scores(self, inputs: Tensor) -> Tensor:
         """Run the model in the job's precision and return its class scores in float32."""
-        if self.channels_last:
-            pictures = pictures.contiguous(memory_format=torch.channels_last)
+        if self.channels_last and inputs.dim() == 4:
+            inputs = inputs.contiguous(memory_format=torch.channels_last)
         kind = torch.bfloat16 if self.precision == "bfloat16" else torch.float16
         with torch.autocast(self.process.device.type, kind, enabled=self.precision != "float32"):
-            scores: Tensor = class_scores(self.model(pictures))
+            scores: Tensor = class_scores(self.model(inputs))
         return scores.float()
-
-    def summed_loss(self, scores: Tensor, labels: Tensor, smoothing: float = 0.0) -> Tensor:
-        return F.cross_entropy(scores, labels, label_smoothing=smoothing, reduction="sum")
 
     def rate(self, step: int) -> float:
         """Return the learning rate of the step that comes after `step` others; a rewind takes it from its start."""
@@ -125,8 +123,8 @@ class Progress:
     batch: int = 0  # finished batches of the current epoch
     seconds: float = 0.0  # of training, in all sessions
     best_epoch: int = 0  # 0: none yet
-    best_accuracy: float = -1.0
-    # sums over the current epoch: loss, right answers, pictures, gradient norm, steps
+    best_score: float | None = None  # in validation
+    # sums over the current epoch: loss, score, predictions, gradient norm, steps
     tally: Tensor = field(default_factory=lambda: torch.zeros(5, dtype=torch.float64))
 
     def step(self, batches: int) -> int:
@@ -134,11 +132,11 @@ class Progress:
         return self.epoch * batches + self.batch
 
     @torch.no_grad()
-    def count(self, loss: Tensor, scores: Tensor, labels: Tensor, norm: Tensor) -> None:
+    def count(self, loss: Tensor, score: Tensor, predictions: int, norm: Tensor) -> None:
         """Add one batch to the tally, without waiting for the device."""
-        right = (scores.argmax(1) == labels).sum()
         was_made = norm.isfinite()  # False: gradients overflowed, and the scaler skipped the step
-        parts = [loss, right, torch.full_like(right, len(labels)), torch.where(was_made, norm, 0.0), was_made]
+        count = torch.full_like(score, predictions)
+        parts = [loss, score, count, torch.where(was_made, norm, 0.0), was_made]
         self.tally = self.tally.to(loss.device) + torch.stack([part.double() for part in parts])
         self.batch += 1
 

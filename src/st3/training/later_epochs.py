@@ -1,4 +1,4 @@
-"""The same batches from a later epoch on: a later part of a run sees pictures that no earlier one has seen."""
+"""The same batches from a later epoch on: a later part of a run sees what no earlier one has seen."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -21,7 +21,7 @@ class LaterEpochs:
         return len(self.source)
 
     def size(self, number: int) -> int:
-        """Return how many pictures the batch holds, in all processes together."""
+        """Return how many examples the batch holds, in all processes together."""
         return self.source.size(number)
 
     def epoch(self, epoch: int = 0, first: int = 0) -> Iterator[tuple[Tensor, Tensor]]:

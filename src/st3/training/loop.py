@@ -19,24 +19,24 @@ def fit(
     job: Job, progress: Progress, snapshots: Snapshots, listeners: Sequence[Listener], stop: StopRequest
 ) -> None:
     """Train from where `progress` stands to the last epoch; `snapshots` keeps checkpoints and the best weights."""
-    recipe, batches = job.recipe, len(job.train)
+    recipe, task, batches = job.recipe, job.task, len(job.train)
     log_every = max(1, job.total_steps // LINES)
     for epoch in range(progress.epoch, recipe.total_epochs):
         _begin_epoch(job, epoch, progress, snapshots)
         job.model.train()
         began = time.perf_counter() - progress.seconds
-        for pictures, labels in job.train.epoch(epoch, first=progress.batch):
+        for inputs, targets in job.train.epoch(epoch, first=progress.batch):
             job.set_rate(rate := job.rate(progress.step(batches)))
-            size = job.train.size(progress.batch)
+            size = job.train.size(progress.batch) * targets.shape[1:].numel()  # predictions, of all processes
             share = job.process.ranks / size  # the loss is a sum, and processes average their gradients
             for _ in range(passes := job.passes):  # more than one if each pass draws random masks
-                scores = job.scores(pictures)
-                loss = job.summed_loss(scores, labels, recipe.label_smoothing)
+                scores = job.scores(inputs)
+                loss = task.summed_loss(scores, targets, recipe.label_smoothing)
                 job.scaler.scale(loss * share / passes).backward()
             norm = job.update()
             if snapshots.counter is not None:
                 snapshots.counter.count(epoch)
-            progress.count(loss, scores, labels, norm)
+            progress.count(loss, task.summed_score(scores.detach(), targets), targets.numel(), norm)
             progress.seconds = time.perf_counter() - began
             for listener in listeners:
                 listener.on_batch(epoch + 1, progress.batch, batches, rate)
@@ -53,9 +53,10 @@ def fit(
         rate = job.rate(progress.step(batches) - 1)
         train, validation = epoch_means(job, progress), evaluate(job, job.validation)
         progress.finish_epoch()
-        is_best = job.at_target and validation["accuracy"] > progress.best_accuracy
+        score = validation[task.score.name]
+        is_best = job.at_target and task.score.is_better(score, progress.best_score)
         if is_best:
-            progress.best_epoch, progress.best_accuracy = progress.epoch, validation["accuracy"]
+            progress.best_epoch, progress.best_score = progress.epoch, score
             snapshots.keep_best()
         progress.seconds = time.perf_counter() - began
         layers = layer_metrics(job, snapshots.switches)

@@ -18,20 +18,19 @@ class DivergedError(RuntimeError):
 
 
 def mean_loss(job: Job, progress: Progress, loss: Tensor, size: int) -> float:
-    """Return the mean loss of a batch of `size` pictures in all processes; raise if it is not finite."""
+    """Return the mean loss of a batch of `size` predictions in all processes; raise if it is not finite."""
     mean = float(job.process.sum(loss.detach().double().clone())) / size
     _require_finite(mean, job, progress)
     return mean
 
 
 def epoch_means(job: Job, progress: Progress) -> dict[str, float | None]:
-    """Return loss and accuracy over the epoch's training batches, and the mean gradient norm."""
-    loss, right, pictures, norm, steps = job.process.sum(progress.tally.clone()).tolist()
+    """Return loss and score over the epoch's training batches, and the mean gradient norm."""
+    loss, score, predictions, norm, steps = job.process.sum(progress.tally.clone()).tolist()
     _require_finite(loss, job, progress)
     is_clipped = job.largest_norm is not None and steps
     return {
-        "loss": loss / pictures,
-        "accuracy": right / pictures,
+        **job.task.metrics(loss, score, predictions),
         "gradient_norm": norm / steps if is_clipped else None,
     }
 
@@ -74,14 +73,15 @@ def epoch_metrics(
     validation: Mapping[str, float],
     layers: Mapping[str, Any],
 ) -> dict[str, Any]:
-    """Return the line of the epoch that was just finished."""
+    """Return the line of the epoch that was just finished; raise if its validation loss is not finite."""
+    _require_finite(validation["loss"], job, progress)
     rows = list(layers.values())
     has_switches = bool(rows) and rows[0]["revived"] is not None
     return {
         "epoch": progress.epoch,
         "step": progress.step(len(job.train)),
         "seconds": round(progress.seconds, 3),
-        "train": {"loss": train["loss"], "accuracy": train["accuracy"]},
+        "train": {name: value for name, value in train.items() if name != "gradient_norm"},
         "validation": dict(validation),
         "sparsity": sum(row["zeros"] for row in rows) / sum(row["weights"] for row in rows) if rows else None,
         "sparsity_asked": _asked_sparsity(job),

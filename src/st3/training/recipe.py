@@ -77,7 +77,7 @@ class Recipe(Section):
     """The hyper-parameters of training that do not depend on network, data or sparsity."""
 
     name: str = "own"  # usually that of the file
-    epochs: Count  # passes over the training pictures
+    epochs: Count  # passes over the training data
     batch_size: Count  # of all processes together
     clip_norm: PositiveFloat | None = None  # largest norm of all gradients together, without loss scale
     clip_rms: PositiveFloat | None = None  # the same limit as a root mean square over all trained parameters

@@ -18,6 +18,7 @@ from .switches import SwitchCounter, Switches
 __all__ = ["Snapshots"]
 
 FORMAT = 2  # of checkpoints; 1 had an identity that counted circumstances and usual values
+RENAMED = {"best_accuracy": "best_score"}  # in the progress of older checkpoints
 PARTS = (
     "identity", "processes", "is_sharded", "progress", "tally", "randomness", "scaler", "masks", "model", "optimizer",
     "best",
@@ -94,7 +95,7 @@ class Snapshots:
         _require_parts(state, path)
         if state["identity"] != self.identity:
             raise ValueError(
-                f"checkpoint {path} belongs to another spec or other data: {SPEC} or the pictures have changed since "
+                f"checkpoint {path} belongs to another spec or other data: {SPEC} or the data have changed since "
                 f"it was written; restore them, or start again with another --run"
             )
         if state["is_sharded"] != job.is_sharded:
@@ -103,8 +104,9 @@ class Snapshots:
         self._load(state["model"], state["optimizer"])
         job.scaler.load_state_dict(state["scaler"])
         self.best, self.best_raw = state["best"], state.get("best_raw", {})
-        for key in vars(progress).keys() & state["progress"].keys():
-            setattr(progress, key, state["progress"][key])
+        stored = {RENAMED.get(key, key): value for key, value in state["progress"].items()}
+        for key in vars(progress).keys() & stored.keys():
+            setattr(progress, key, stored[key])
         if state["processes"] == process.ranks:
             progress.tally = state["tally"][process.rank].to(process.device)
             _set_randomness(state["randomness"][process.rank], process.device)

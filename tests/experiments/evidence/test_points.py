@@ -1,5 +1,7 @@
 """Points: what a run shows, and the csv file."""
 
+from dataclasses import replace
+
 import pytest
 
 from st3.experiments.evidence.points import Point, PointsError, points_of_run, read_points, write_points
@@ -30,7 +32,7 @@ def test_the_file_does_not_depend_on_the_order_of_the_points(tmp_path):
 def test_a_run_is_one_point_with_its_target_as_sparsity(tmp_path):
     summary = {"epochs": 8, "target": 0.9, "sparsity": 0.89998, "sparse_macs": 77, "test": {"accuracy": 0.8}}
     (point,) = points_of_run(run(tmp_path, **summary), "st3", "id")
-    assert (point.sparsity, point.accuracy, point.macs, point.seed, point.epochs) == (0.9, 0.8, 77, 3, 8)
+    assert (point.sparsity, point.score, point.macs, point.seed, point.epochs) == (0.9, 0.8, 77, 3, 8)
 
 
 def test_a_method_without_a_target_has_the_sparsity_that_it_reached(tmp_path):
@@ -93,5 +95,19 @@ def test_the_published_points_are_those_of_the_two_tables_and_the_long_run():
     count = {network: sum(p.network == network for p in points) for network in ("resnet50", "mobilenet_v1")}
     assert count == {"resnet50": 52, "mobilenet_v1": 18}
     best = [p for p in points if p.network == "resnet50" and p.sparsity == 0.9]
-    top = max(best, key=lambda point: point.accuracy)
-    assert (top.method, top.accuracy, top.macs) == ("st3", 0.7603, 764_000_000)
+    top = max(best, key=lambda point: point.score)
+    assert (top.method, top.score, top.macs) == ("st3", 0.7603, 764_000_000)
+
+
+def test_bits_stand_in_a_column_of_their_own_name(tmp_path):
+    summary = {"epochs": 8, "target": 0.9, "sparsity": 0.9, "sparse_macs": 77, "test": {"bits": 2.5}}
+    (point,) = points_of_run(run(tmp_path, **summary), "st3", "id")
+    assert (point.score, point.task) == (2.5, "language")
+    write_points(tmp_path / "points.csv", [point])
+    assert (tmp_path / "points.csv").read_text().splitlines()[0].split(",")[5] == "bits"
+    assert read_points(tmp_path / "points.csv") == [point]
+
+
+def test_points_of_two_tasks_are_not_mixed(tmp_path):
+    with pytest.raises(PointsError, match="scores of classification and language cannot be compared"):
+        write_points(tmp_path / "points.csv", [POINT, replace(POINT, score=2.5, task="language")])

@@ -1,5 +1,7 @@
 """Verdicts by the spread over seeds, with hand-made points."""
 
+from dataclasses import replace
+
 import pytest
 
 from st3.experiments.evidence.points import Point
@@ -130,3 +132,11 @@ def test_the_numbers_name_difference_error_and_sparsities(seeds):
     assert text == (
         "a - b: +10.00 points at 90 %, one seed" if seeds == 1 else "a - b: +10.00 ± 1.63 points at 90 %"
     )
+
+
+def test_fewer_bits_per_character_are_better():
+    bits = [replace(point, score=4 * point.score, task="language") for point in CLEAR]
+    assert answer(bits, Better("b", "a")) == "holds"
+    verdict = judge(Claim("x", [Better("a", "b")]), bits)
+    assert verdict.answer == "does not hold"
+    assert verdict.numbers.startswith("b - a: -0.400 ± 0.065 bits per character at 90 %")

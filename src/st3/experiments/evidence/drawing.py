@@ -1,4 +1,4 @@
-"""Accuracy curves: every seed a dot, the mean a line, the standard deviation a band."""
+"""Curves of scores: every seed a dot, the mean a line, the standard deviation a band."""
 
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
@@ -9,7 +9,8 @@ from statistics import fmean, stdev
 from typing import TYPE_CHECKING, Any, Literal
 
 from ...atomic import write_file
-from .points import Point
+from ...training.tasks import TASKS
+from .points import Point, common_task
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -20,8 +21,8 @@ __all__ = ["COLOURS", "MARKERS", "Axis", "Curves", "draw_curves", "new_figure", 
 # Colour-blind readers can tell these apart; where they repeat, the markers differ.
 COLOURS = ("#1f4e79", "#c8501e", "#4aa3c7", "#8a6d00", "#111111", "#b07aa1", "#5f9e6e", "#999999")
 MARKERS = "osD^vP*X<>"
-Axis = Literal["sparsity", "macs", "accuracy"]
-LABELS: Mapping[Axis, str] = {"sparsity": "sparsity", "macs": "million multiply-adds", "accuracy": "accuracy"}
+Axis = Literal["sparsity", "macs", "score"]
+LABELS: Mapping[Axis, str] = {"sparsity": "sparsity", "macs": "million multiply-adds"}
 
 
 @dataclass(frozen=True)
@@ -32,7 +33,7 @@ class Curves:
     points: Sequence[Point]
     labels: Mapping[str, str]  # of the methods, in the order of the legend
     x: Axis = "sparsity"
-    y: Axis = "accuracy"
+    y: Axis = "score"
     dense: Sequence[Point] = ()  # a line to compare with
     looks: Sequence[str] = ()  # the methods of all panels of a figure: each looks the same in every panel
 
@@ -60,9 +61,9 @@ def draw_curves(axes: "Axes", curves: Curves) -> None:
                 name = label if is_ours else f"{label} (published)"
                 _draw_curve(axes, points, curves, name, colour, marker, is_ours)
     if curves.dense:
-        level = 100 * fmean(point.accuracy for point in curves.dense)
+        level = fmean(map(_value("score"), curves.dense))
         axes.axhline(level, color="#777777", linestyle="--", linewidth=1, label="dense")
-    axes.set(title=curves.title, xlabel=LABELS[curves.x], ylabel=_unit(curves.y))
+    axes.set(title=curves.title, xlabel=LABELS[curves.x], ylabel=_label(curves))
     _scale(axes, curves)
     axes.grid(alpha=0.3)
     if axes.get_legend_handles_labels()[0]:
@@ -117,12 +118,15 @@ def _value(axis: Axis) -> Callable[[Point], float]:
     return {
         "sparsity": lambda point: 1 - point.sparsity,
         "macs": lambda point: None if point.macs is None else point.macs / 1e6,
-        "accuracy": lambda point: 100 * point.accuracy,
+        "score": lambda point: TASKS[point.task].score.factor * point.score,
     }[axis]
 
 
-def _unit(axis: Axis) -> str:
-    return "accuracy (%)" if axis == "accuracy" else LABELS[axis]
+def _label(curves: Curves) -> str:
+    """Return the title of the y axis."""
+    if curves.y != "score":
+        return LABELS[curves.y]
+    return common_task([*curves.points, *curves.dense]).score.axis
 
 
 def _scale(axes: "Axes", curves: Curves) -> None:

@@ -7,11 +7,12 @@ from statistics import fmean, stdev
 from typing import TYPE_CHECKING
 
 from ...atomic import write_text
+from ...training.tasks import Score
 from ..grid.budgets import Budget
 from ..grid.index import FinishedRun
 from ..grid.wanted import Wanted
 from .drawing import save_figure
-from .points import Point, points_of_run, read_points, write_points
+from .points import Point, common_task, points_of_run, read_points, write_points
 from .verdicts import Verdict
 
 if TYPE_CHECKING:
@@ -60,7 +61,7 @@ def _page(study: "Study", budget: Budget, points: Sequence[Point], verdicts: Seq
     lines = [
         f"# {study.title}",
         "",
-        f"{study.shown_in[:1].upper()}{study.shown_in[1:]} of the paper, at budget `{budget.name}`: {budget.about}. "
+        f"{study.place[:1].upper()}{study.place[1:]}, at budget `{budget.name}`: {budget.about}. "
         f"Drawn from {count_runs(points)} runs.",
         "",
         f"![{study.title}]({study.name}.svg)",
@@ -81,23 +82,25 @@ def verdict_table(verdicts: Sequence[Verdict]) -> list[str]:
     return ["| claim | verdict | numbers |", "| --- | --- | --- |", *rows, ""]
 
 
-def points_table(points: Iterable[Point]) -> list[str]:
+def points_table(points: Sequence[Point]) -> list[str]:
     """Return our points as Markdown tables, one per network: mean and standard deviation over seeds."""
     cells: dict[tuple[str, str], dict[str, dict[float, list[float]]]] = {}
     for point in points:
         if point.is_ours:
             curves = cells.setdefault((point.network, point.data), defaultdict(lambda: defaultdict(list)))
-            curves[point.method][point.sparsity].append(point.accuracy)
+            curves[point.method][point.sparsity].append(point.score)
     lines: list[str] = []
+    score = common_task(points).score
+    unit = ", in per cent" if score.unit == "%" else ""
     for (network, data), curves in cells.items():
-        lines += ["", f"Accuracy of {network} on {data}, in per cent:", ""]
+        lines += ["", f"{score.title.capitalize()} of {network} on {data}{unit}:", ""]
         lines += [f"| sparsity | {' | '.join(curves)} |", "| --- |" + " --- |" * len(curves)]
         for sparsity in sorted({sparsity for curve in curves.values() for sparsity in curve}):
-            shown = [_accuracy(curve[sparsity]) if sparsity in curve else "" for curve in curves.values()]
+            shown = [_mean(score, curve[sparsity]) if sparsity in curve else "" for curve in curves.values()]
             lines.append(f"| {100 * sparsity:.4g} % | {' | '.join(shown)} |")
     return lines[1:]
 
 
-def _accuracy(values: Sequence[float]) -> str:
-    mean = f"{100 * fmean(values):.2f}"
-    return f"{mean} ± {100 * stdev(values):.2f}" if len(values) > 1 else mean
+def _mean(score: Score, values: Sequence[float]) -> str:
+    mean = f"{score.factor * fmean(values):.{score.digits}f}"
+    return f"{mean} ± {score.factor * stdev(values):.{score.digits}f}" if len(values) > 1 else mean

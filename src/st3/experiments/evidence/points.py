@@ -2,15 +2,17 @@
 
 import csv
 import io
+import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 from typing import Any, get_args
 
 from ...atomic import write_text
+from ...training.tasks import TASKS, Score, Task, name_of, task_of
 from ..grid.index import FinishedRun
 
-__all__ = ["OURS", "Point", "PointsError", "points_of_run", "read_points", "write_points"]
+__all__ = ["OURS", "Point", "PointsError", "common_task", "points_of_run", "read_points", "write_points"]
 
 OURS = "ours"
 
@@ -21,26 +23,41 @@ class PointsError(ValueError):
 
 @dataclass(frozen=True)
 class Point:
-    """One result. Accuracy and sparsity are fractions, `macs` are multiply-adds of one forward pass."""
+    """One result. The sparsity is a fraction, `macs` are multiply-adds of one forward pass.
+
+    In a csv file the score stands in a column of its own name, such as `accuracy`, a fraction.
+    """
 
     source: str  # OURS, or the publication
     method: str  # the curve, such as "st3" or "lrr"
     network: str
     data: str
     sparsity: float
-    accuracy: float
+    score: float
     macs: int | None = None
     seed: int | None = None
     epochs: int | None = None  # in all, those of earlier cycles included
     commit: str = ""
     run: str = ""  # identity of the run and, for a cycle, its folder inside the run's
+    task: str = "classification"  # whose score it is
 
     @property
     def is_ours(self) -> bool:
         return self.source == OURS
 
 
-COLUMNS = tuple(field.name for field in fields(Point))
+def columns(score: Score) -> list[str]:
+    """Return the columns of a csv file of points with that score."""
+    names = [field.name for field in fields(Point) if field.name != "task"]
+    return [score.name if name == "score" else name for name in names]
+
+
+def common_task(points: Iterable[Point]) -> Task:
+    """Return the task of all points; raise if they are of several, whose scores cannot be compared."""
+    names = sorted({point.task for point in points})
+    if len(names) > 1:
+        raise PointsError(f"scores of {' and '.join(names)} cannot be compared: give runs of one task")
+    return TASKS[names[0] if names else "classification"]
 
 
 def points_of_run(run: FinishedRun, series: str, identity: str) -> Iterator[Point]:
@@ -56,11 +73,12 @@ def points_of_run(run: FinishedRun, series: str, identity: str) -> Iterator[Poin
     cycles, epochs = run.summary.get("cycles"), 0
     for part in cycles if isinstance(cycles, list) else [run.summary]:
         epochs += int(part["epochs"])
-        target = part.get("target")
+        target, task = part.get("target"), task_of(part["test"])
         yield Point(
             **known,
             sparsity=round(float(part["sparsity"] if target is None else target), 6),
-            accuracy=float(part["test"]["accuracy"]),
+            score=float(part["test"][task.score.name]),
+            task=name_of(task),
             macs=int(part["sparse_macs"]),
             epochs=epochs,
             run="/".join([identity, part["folder"]] if "folder" in part else [identity]),
@@ -69,11 +87,13 @@ def points_of_run(run: FinishedRun, series: str, identity: str) -> Iterator[Poin
 
 def write_points(path: Path, points: Iterable[Point]) -> None:
     """Write the points, in a fixed order."""
-    text = io.StringIO()
-    writer = csv.DictWriter(text, COLUMNS, lineterminator="\n")
-    writer.writeheader()
-    for point in sorted(set(points), key=_order):
-        writer.writerow({name: "" if value is None else value for name, value in asdict(point).items()})
+    text, points = io.StringIO(), set(points)
+    names = columns(common_task(points).score)
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(names)
+    for point in sorted(points, key=_order):
+        values = [value for name, value in asdict(point).items() if name != "task"]
+        writer.writerow(["" if value is None else value for value in values])
     path.parent.mkdir(parents=True, exist_ok=True)
     write_text(path, text.getvalue())
 
@@ -83,21 +103,27 @@ def read_points(path: Path) -> list[Point]:
     try:
         with path.open(newline="", encoding="utf-8") as file:
             reader = csv.DictReader(file)
-            missing = [name for name in COLUMNS if name not in (reader.fieldnames or ())]
+            found = dict.fromkeys(reader.fieldnames or ())
+            task = task_of(found)
+            wanted = columns(task.score)
+            missing = [name for name in wanted if name not in found]
             if missing:
                 raise PointsError(
                     f"{path} lacks the column{'s' * (len(missing) > 1)} {', '.join(missing)}: a file of points has "
-                    f"{', '.join(COLUMNS)}; delete it, and the next `st3 study draw` writes it anew from the runs"
+                    f"{', '.join(wanted)}; delete it, and the next `st3 study draw` writes it anew from the runs"
                 )
-            return [_point(row, path, reader.line_num) for row in reader]
+            return [_point(row, path, reader.line_num, task) for row in reader]
     except (OSError, UnicodeDecodeError, csv.Error) as error:
         raise PointsError(f"cannot read points from {path}: {error}") from None
 
 
-def _point(row: dict[str, str], path: Path, line: int) -> Point:
-    values: dict[str, Any] = {}
+def _point(row: dict[str, str], path: Path, line: int, task: Task) -> Point:
+    values: dict[str, Any] = {"task": name_of(task)}
     for field in fields(Point):
-        text = row.get(field.name) or ""
+        if field.name == "task":
+            continue
+        column = task.score.name if field.name == "score" else field.name
+        text = row.get(column) or ""
         kinds: Sequence[Any] = get_args(field.type) or (field.type,)
         if text == "" and type(None) in kinds:
             values[field.name] = None
@@ -105,10 +131,11 @@ def _point(row: dict[str, str], path: Path, line: int) -> Point:
         try:
             values[field.name] = kinds[0](text)
         except ValueError:
-            raise _bad_line(path, line, f"{field.name} must be a number, got {text!r}") from None
-    for name in ("sparsity", "accuracy"):
-        if not 0 <= values[name] <= 1:
-            raise _bad_line(path, line, f"{name} must be between 0 and 1, got {values[name]:g}")
+            raise _bad_line(path, line, f"{column} must be a number, got {text!r}") from None
+    bounds = (("sparsity", "sparsity", 1.0), ("score", task.score.name, task.score.most or math.inf))
+    for name, column, most in bounds:
+        if not 0 <= values[name] <= most:
+            raise _bad_line(path, line, f"{column} must be between 0 and {most:g}, got {values[name]:g}")
     return Point(**values)
 
 
@@ -118,4 +145,4 @@ def _bad_line(path: Path, line: int, fault: str) -> PointsError:
 
 def _order(point: Point) -> tuple[Any, ...]:
     who = (point.source != OURS, point.source, point.data, point.network, point.method)
-    return (*who, point.sparsity, point.epochs or 0, point.seed or 0, point.accuracy, point.run)
+    return (*who, point.sparsity, point.epochs or 0, point.seed or 0, point.score, point.run)

@@ -97,6 +97,14 @@ _add(
 )
 _add(
     Budget(
+        "text",
+        "a small GPT on the embedded book: half an hour in all on two cores, no download",
+        {"gpt": Setting("text", "gpt", "text", (0.8, 0.9, 0.95))},
+        seeds=(0, 1, 2),
+    )
+)
+_add(
+    Budget(
         "cifar-short",
         "ResNet-20 on CIFAR-10, the paper's recipe scaled to 8 epochs: about half an hour per run on one core",
         {"resnet20": Setting("cifar10", "resnet20", "cifar", (0.95, 0.98, 0.99), 8, _PROBMASK)},

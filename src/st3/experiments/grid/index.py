@@ -9,6 +9,7 @@ from typing import Any
 
 from ...training.paths import SPEC, SUMMARY, SWITCHES, VERSIONS
 from ...training.sections import SettingsError
+from ...training.tasks import task_of
 from ..essence import identity
 from ..folder import RunFolderError, read_summary
 from ..spec import Spec, read_spec
@@ -80,7 +81,7 @@ class Index:
             if _is_complete(summary):
                 yield FinishedRun(place, spec, summary)
             else:
-                self._leave_out(f"{place / SUMMARY} lacks the accuracy, epochs or multiply-adds of the run")
+                self._leave_out(f"{place / SUMMARY} lacks the score, epochs or multiply-adds of the run")
 
 
 def _is_complete(summary: dict[str, Any]) -> bool:
@@ -89,7 +90,7 @@ def _is_complete(summary: dict[str, Any]) -> bool:
     for part in cycles if isinstance(cycles, list) else [summary]:
         try:
             (
-                float(part["test"]["accuracy"]),
+                float(part["test"][task_of(part["test"]).score.name]),
                 float(part["sparsity"]),
                 int(part["epochs"]),
                 int(part["sparse_macs"]),

@@ -13,6 +13,7 @@ from typing import Any, ClassVar, Literal, Self
 
 from ...training.paths import EPOCHS
 from ...training.stop import StopRequest
+from ...training.tasks import task_of
 from ..folder import RunFolderError, is_in_use, read_summary
 from ..spec import Spec, check_spec
 from .wanted import Wanted
@@ -52,18 +53,20 @@ class Job:
     def epochs_left(self) -> int:
         return max(0, self.wanted.epochs_in_all - self.progress()[0])
 
-    def progress(self) -> tuple[int, float | None]:
-        """Return the number of finished epochs and the accuracy of the last one, from the run's records."""
-        epochs, accuracy = 0, None
+    def progress(self) -> tuple[int, str]:
+        """Return the number of finished epochs and the score of the last one, from the run's records."""
+        epochs, shown = 0, ""
         for path in sorted(self.folder.rglob(EPOCHS)):
             lines = path.read_bytes().splitlines()
             epochs += len(lines)
             if lines:
                 try:
-                    accuracy = float(json.loads(lines[-1])["validation"]["accuracy"])
+                    found = json.loads(lines[-1])["validation"]
+                    score = task_of(found).score
+                    shown = score.show(float(found[score.name]))
                 except (ValueError, KeyError, TypeError):
                     continue
-        return epochs, accuracy
+        return epochs, shown
 
     @property
     def is_finished(self) -> bool:

@@ -7,7 +7,7 @@ from typing import Any
 from ...training.sections import flatten
 from ..essence import is_circumstance
 from ..results import Record, Run
-from .formats import MISSING, SPACE, bytes_text, count, duration, percent, real, short
+from .formats import MISSING, SPACE, bytes_text, count, duration, gap_text, percent, real, score_text, short
 
 __all__ = ["Table", "headline", "key_numbers", "result_text", "spec_rows", "version_rows"]
 
@@ -33,16 +33,16 @@ def result_text(run: Run) -> str:
     """Return the result in a sentence or two, or how far the run has come."""
     if run.summary is None:
         return _progress(run)
-    test = _part(run.summary, "test").get("accuracy")
-    result = (
-        f"Test accuracy {percent(test)} with the weights of epoch {run.summary.get('best_epoch', MISSING)}"
-    )
+    score, test = run.task.score, _score(run, run.summary, "test")
+    best = run.summary.get("best_epoch", MISSING)
+    result = f"Test {score.title} {score_text(score, test)} with the weights of epoch {best}"
     if run.twin is None:
         return f"{result}."
-    twin = _part(run.twin.summary or {}, "test").get("accuracy")
+    twin = _score(run, run.twin.summary or {}, "test")
     if twin is None or test is None:
         return f"{result}. The dense twin is not finished."
-    return f"{result}; the dense twin reaches {percent(twin)}, a difference of {_points(test - twin)}."
+    gap = gap_text(score, test - twin)
+    return f"{result}; the dense twin reaches {score_text(score, twin)}, a difference of {gap}."
 
 
 def _progress(run: Run) -> str:
@@ -51,8 +51,9 @@ def _progress(run: Run) -> str:
     best = run.best
     so_far = ""
     if best is not None:
-        accuracy = percent(_part(best, "validation").get("accuracy"))
-        so_far = f" Best validation accuracy so far: {accuracy}, epoch {best['epoch']}."
+        score = run.task.score
+        value = score_text(score, _score(run, best, "validation"))
+        so_far = f" Best validation {score.title} so far: {value}, epoch {best['epoch']}."
     return f"Not finished: this page shows {done}. The run is still going, or was interrupted.{so_far}"
 
 
@@ -65,13 +66,14 @@ def key_numbers(run: Run) -> list[tuple[str, str, str]]:
     epochs = summary.get("epochs", len(run.epochs))
     validation = _part(summary, "validation") or _part(best, "validation")
     steps = summary.get("steps", last.get("step"))
+    score = run.task.score
     numbers = [
-        ("test accuracy", percent(test.get("accuracy")), _loss(test)),
-        ("validation accuracy", percent(validation.get("accuracy")), _loss(validation)),
+        (f"test {score.title}", score_text(score, test.get(score.name)), _loss(test)),
+        (f"validation {score.title}", score_text(score, validation.get(score.name)), _loss(validation)),
         _twin_number(run),
         ("sparsity", percent(sparsity), _target(run)),
         _parameters_number(run),
-        _macs_number(summary),
+        _macs_number(run, summary),
         ("model file", bytes_text(summary.get("model_bytes")), _sparse_file(summary)),
         (
             "training",
@@ -98,18 +100,19 @@ def _parameters_number(run: Run) -> tuple[str, str, str] | None:
 def _twin_number(run: Run) -> tuple[str, str, str] | None:
     if run.twin is None:
         return None
-    ours, twin = (_part(r.summary or {}, "test").get("accuracy") for r in (run, run.twin))
+    score = run.task.score
+    ours, twin = (_score(run, r.summary or {}, "test") for r in (run, run.twin))
     if ours is None or twin is None:
         return ("dense twin", f"{len(run.twin.epochs)} epochs", "so far")
-    return ("against the dense twin", _points(ours - twin), f"twin: {percent(twin)}")
+    return ("against the dense twin", gap_text(score, ours - twin), f"twin: {score_text(score, twin)}")
 
 
-def _macs_number(summary: Record) -> tuple[str, str, str] | None:
+def _macs_number(run: Run, summary: Record) -> tuple[str, str, str] | None:
     dense, sparse = summary.get("dense_macs"), summary.get("sparse_macs")
     if not dense:
         return None
     if not sparse or sparse == dense:
-        return ("MACs", short(dense), "per picture")
+        return ("MACs", short(dense), f"per {run.task.example}")
     return ("MACs", short(sparse), f"of {short(dense)}, {dense / sparse:.3g}× fewer")
 
 
@@ -152,9 +155,9 @@ def _part(record: Record, key: str) -> Record:
     return part if isinstance(part, dict) else {}
 
 
-def _points(difference: float) -> str:
-    """Return a difference in percentage points, with a sign: −0.87 points."""
-    return f"{100 * difference:+.2f}{SPACE}points".replace("-", "−")
+def _score(run: Run, record: Record, part: str) -> float | None:
+    value: float | None = _part(record, part).get(run.task.score.name)
+    return value
 
 
 def _target(run: Run) -> str:

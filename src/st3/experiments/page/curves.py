@@ -6,7 +6,7 @@ from typing import Any
 from ..results import Record, Run
 from .chart import Chart, Series, is_number
 from .formats import count, real
-from .scale import Scale, counting, linear, logarithmic, percents
+from .scale import Scale, counting, linear, logarithmic, percents, score_scale
 
 __all__ = ["curves"]
 
@@ -15,30 +15,30 @@ def curves(run: Run) -> list[Chart]:
     """Return the charts for which the run has numbers, the most important first."""
     if not run.epochs:
         return []
-    charts = [_accuracy(run), _loss(run), _sparsity(run), _rate(run), _threshold(run), _switches(run)]
+    charts = [_score(run), _loss(run), _sparsity(run), _rate(run), _threshold(run), _switches(run)]
     return [chart for chart in charts if any(series.points() for series in chart.series)]
 
 
-def _accuracy(run: Run) -> Chart:
-    best = run.best
-    value = _pick(best, "validation", "accuracy") if best else None
+def _score(run: Run) -> Chart:
+    score, best = run.task.score, run.best
+    value = _pick(best, "validation", score.name) if best else None
     ring = None
     if best and value is not None and is_number(value):
-        ring = (best["epoch"], 100 * value, f"best, epoch {best['epoch']}")
+        ring = (best["epoch"], score.factor * value, f"best, epoch {best['epoch']}")
     return Chart(
-        "accuracy",
-        "Accuracy (%)",
-        "Accuracy on the training and the validation pictures after each epoch.",
-        _splits(run, "accuracy", 100),
-        percents,
-        lambda value: f"{value:.2f}",
+        score.name,
+        score.axis.capitalize(),
+        f"{score.title.capitalize()} on the training and the validation {run.task.examples} after each epoch.",
+        _splits(run, score.name, score.factor),
+        score_scale(score),
+        lambda value: f"{value:.{score.digits}f}",
         ring,
         _last(run),
     )
 
 
 def _loss(run: Run) -> Chart:
-    about = "Mean loss on the training and the validation pictures after each epoch."
+    about = f"Mean loss on the training and the validation {run.task.examples} after each epoch."
     return Chart("loss", "Loss", about, _splits(run, "loss"), linear, real, None, _last(run))
 
 

@@ -2,7 +2,20 @@
 
 import math
 
-__all__ = ["bytes_text", "count", "duration", "percent", "percent_cell", "real", "short"]
+from ...training.tasks import Score
+
+__all__ = [
+    "bytes_text",
+    "count",
+    "duration",
+    "gap_text",
+    "percent",
+    "percent_cell",
+    "real",
+    "score_cell",
+    "score_text",
+    "short",
+]
 
 SPACE = "\N{NO-BREAK SPACE}"
 MISSING = "–"
@@ -28,6 +41,28 @@ def percent_cell(fraction: float | None) -> str:
     ('91.23', '0.00', '–')
     """
     return percent(fraction).removesuffix(f"{SPACE}%")
+
+
+def score_text(score: Score, value: float | None) -> str:
+    """Return a score with its unit.
+
+    >>> from ...training.tasks import TASKS
+    >>> score_text(TASKS["language"].score, 2.0406), score_text(TASKS["classification"].score, 0.9123)
+    ('2.041', '91.23\\xa0%')
+    """
+    if value is None or score.unit == "%":
+        return percent(value, score.digits)
+    return score.show(value).replace(" ", SPACE)
+
+
+def score_cell(score: Score, value: float | None) -> str:
+    """Return a score without its unit, which is in the head of the column."""
+    return score_text(score, value).removesuffix(f"{SPACE}{score.unit}")
+
+
+def gap_text(score: Score, difference: float) -> str:
+    """Return the difference of two scores, with a sign: −0.87 points."""
+    return f"{score.factor * difference:+.{score.digits}f}{SPACE}{score.step}".replace("-", "−")
 
 
 def count(number: int | None) -> str:

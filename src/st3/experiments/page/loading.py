@@ -10,7 +10,7 @@ from typing import Any
 from ...files.weights import WeightsError, read_weights
 from ...models import MODELS
 from ..about import check_metadata
-from ..arguments import add_classes_and_channels
+from ..arguments import add_sizes
 from ..results import Run
 
 __all__ = ["commands", "load_code", "model_file"]
@@ -46,21 +46,23 @@ def commands(run: Run) -> list[tuple[str, str]]:
     """Return (purpose, command) for what can be done with the run from the command line."""
     folder = shlex.quote(str(run.path))
     if run.is_finished:
-        return [("Measure the accuracy of the model again:", f"st3 eval {folder}")]
+        return [(f"Measure the {run.task.score.title} of the model again:", f"st3 eval {folder}")]
     if run.part_of:
         folder = shlex.quote(str(run.path.parent))  # it continues with the run that it belongs to
     return [("Continue from the last checkpoint:", f"st3 train --run {folder} --resume")]
 
 
 def _arguments(run: Run, weights: str) -> dict[str, Any]:
-    """Return the arguments in the spec, and classes and channels, which follow from the data and are in the file."""
+    """Return the arguments in the spec, and the sizes that follow from the data and are in the file."""
     model = run.spec.get("model")
     asked = model.get("arguments") if isinstance(model, dict) else None
     arguments = asked if isinstance(asked, dict) else {}
-    numbers, make = _data_sizes(weights), _find_function(run.model)
-    if make is None or not {"classes", "channels"} <= numbers.keys():
+    task, make = run.task, _find_function(run.model)
+    classes, size = task.class_names[0], task.size_names[0]
+    numbers = _read_sizes(weights, (classes, size))
+    if make is None or len(numbers) < 2:
         return {**numbers, **arguments}
-    return add_classes_and_channels(make, arguments, numbers["classes"], numbers["channels"])
+    return add_sizes(make, arguments, task, numbers[classes], numbers[size])
 
 
 def _find_function(name: str) -> Callable[..., Any] | None:
@@ -74,11 +76,11 @@ def _find_function(name: str) -> Callable[..., Any] | None:
     return found if callable(found) else None
 
 
-def _data_sizes(weights: str) -> dict[str, Any]:
-    """Return classes and channels as the file says; WeightsError if it is damaged."""
+def _read_sizes(weights: str, names: tuple[str, ...]) -> dict[str, Any]:
+    """Return the sizes of these names that are in the file; WeightsError if it is damaged."""
     about = check_metadata(read_weights(Path(weights))[1])[0] if Path(weights).is_file() else {}
     model = about.get("model", {})
-    return {key: model[key] for key in ("classes", "channels") if key in model}
+    return {key: model[key] for key in names if key in model}
 
 
 def _quote(words: str) -> str:

@@ -4,7 +4,9 @@ import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
-__all__ = ["Scale", "counting", "epochs", "linear", "logarithmic", "nice_step", "percents"]
+from ...training.tasks import Score
+
+__all__ = ["Scale", "counting", "epochs", "linear", "logarithmic", "nice_step", "percents", "score_scale"]
 
 
 @dataclass(frozen=True)
@@ -54,6 +56,11 @@ def percents(values: Iterable[float]) -> Scale:
     kept = [(tick, label) for tick, label in zip(whole.ticks, whole.labels, strict=True) if tick < 100.1]
     ticks, labels = zip(*kept, strict=True)
     return Scale(ticks[0], ticks[-1], ticks, labels)
+
+
+def score_scale(score: Score) -> Callable[[list[float]], Scale]:
+    """Return the scale of a score: it ends at 100 if that is the largest value there can be."""
+    return percents if score.most is not None else linear
 
 
 def logarithmic(values: Iterable[float]) -> Scale:

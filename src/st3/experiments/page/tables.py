@@ -2,9 +2,10 @@
 
 from typing import Any
 
+from ...training.tasks import Score
 from ..results import Record, Run
 from .content import Table
-from .formats import MISSING, count, percent_cell, real, short
+from .formats import MISSING, count, percent_cell, real, score_cell, short
 
 __all__ = ["epoch_table", "layer_rows", "layer_table", "time_table"]
 
@@ -14,33 +15,34 @@ MOST_COLUMNS = 10
 def epoch_table(run: Run) -> Table:
     """Return the metrics of every epoch; empty columns are left out."""
     twins = {epoch["epoch"]: epoch for epoch in run.twin.epochs} if run.twin else {}
+    score = run.task.score
     head: tuple[str, ...] = (
         "epoch",
-        "train acc. %",
+        f"train {score.head}",
         "train loss",
-        "val. acc. %",
+        f"val. {score.head}",
         "val. loss",
-        "dense val. acc. %",
+        f"dense val. {score.head}",
         "dense val. loss",
     )
     head += ("rate", "sparsity %", "asked %", "threshold", "zeroed", "revived", "grad. norm", "seconds")
-    rows = [_epoch_cells(epoch, twins.get(epoch["epoch"], {})) for epoch in run.epochs]
+    rows = [_epoch_cells(score, epoch, twins.get(epoch["epoch"], {})) for epoch in run.epochs]
     kept = [i for i in range(len(head)) if any(row[i] != MISSING for row in rows)]
     return Table(tuple(head[i] for i in kept), [tuple(row[i] for i in kept) for row in rows])
 
 
-def _epoch_cells(epoch: Record, twin: Record) -> tuple[str, ...]:
+def _epoch_cells(score: Score, epoch: Record, twin: Record) -> tuple[str, ...]:
     train, validation, other = (
         part or {} for part in (epoch.get("train"), epoch.get("validation"), twin.get("validation"))
     )
     switches = epoch.get("switches") or {}
     return (
         f"{epoch['epoch']}{' (best so far)' if epoch.get('is_best') else ''}",
-        percent_cell(train.get("accuracy")),
+        score_cell(score, train.get(score.name)),
         real(train.get("loss")),
-        percent_cell(validation.get("accuracy")),
+        score_cell(score, validation.get(score.name)),
         real(validation.get("loss")),
-        percent_cell(other.get("accuracy")),
+        score_cell(score, other.get(score.name)),
         real(other.get("loss")),
         real(epoch.get("rate")),
         percent_cell(epoch.get("sparsity")),

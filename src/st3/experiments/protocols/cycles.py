@@ -46,7 +46,7 @@ class Cycles(Protocol):
     usual: ClassVar[Mapping[str, Any]] = {"method": "gmp", "ramp": "constant"}
 
     prune: float = PRUNE  # part of the remaining weights that is pruned after each cycle
-    reset_seed: bool = False  # every cycle sees the pictures of the first again, augmented in the same way
+    reset_seed: bool = False  # every cycle sees the batches of the first again, augmented in the same way
     carry: Literal["last", "best"] = "last"  # the epoch whose weights the next cycle begins with
 
     def __post_init__(self) -> None:
@@ -135,7 +135,7 @@ class Cycles(Protocol):
         words = [
             f"{len(cycle_sparsities(spec.sparse.sparsity, self.prune))} cycles, the first one dense",
             f"{self.prune:g} of the remaining weights pruned after each",
-            "the same pictures in each" if self.reset_seed else "other pictures in each",
+            "the same batches in each" if self.reset_seed else "other batches in each",
         ]
         return ", ".join([*words, *(["begun with the best epoch's weights"] * (self.carry == "best"))])
 

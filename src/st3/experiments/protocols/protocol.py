@@ -37,7 +37,7 @@ class PartSpec(Section):
     """What a protocol asks of one part, beside the settings that every part has."""
 
     title: str  # such as "cycle 3"
-    first_epoch: NonNegativeInt = 0  # where its stream of pictures begins
+    first_epoch: NonNegativeInt = 0  # where its stream of batches begins
     begins_sparse: bool = False  # its initial weights hold zeros that the part before has left
     hands_over: Literal["last", "best"] | None = None  # the epoch whose raw weights the next part begins with
 

@@ -1,6 +1,6 @@
 """Train without sparsity first, to compare.
 
-RUN/dense/   the dense twin: the same initial weights, the same pictures in the same order, no sparsity
+RUN/dense/   the dense twin: the same initial weights, the same batches in the same order, no sparsity
 RUN/         the sparse part
 """
 

@@ -10,8 +10,6 @@ from .study import STUDIES, Study
 
 __all__ = ["choose_study"]
 
-USUAL_BUDGET = "digits"
-
 
 def choose_study(
     name: str,
@@ -29,7 +27,8 @@ def choose_study(
             raise SettingsError(name, [f"says its own budget: leave out --budget {budget}"])
         study, size = read_study(Path(name))
     else:
-        study, size = STUDIES[name](), BUDGETS[budget or USUAL_BUDGET]
+        study = STUDIES[name]()
+        size = BUDGETS[budget or study.usual_budget]
     if methods is not None:
         known = {series.name for panel in study.panels() for series in panel.series}
         if unknown := [method for method in methods if method not in known]:

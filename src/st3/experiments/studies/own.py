@@ -52,8 +52,6 @@ class StudyFile(Section):
 class OwnStudy(Study):
     """A comparison that a TOML file describes."""
 
-    shown_in = "a study of your own"
-
     def __init__(self, name: str, file: StudyFile) -> None:
         self.name = name
         self.title = file.title or f"{file.model} on {file.data}"

@@ -43,6 +43,8 @@ GMP = Series("gmp", "GMP", "gmp")
 SOFT = Series("soft", "STR (soft thresholding, the same ramp)", "soft")
 PROBMASK = Series("probmask", "ProbMask", "probmask")
 GRANET = Series("granet", "GraNet", "granet")
+FEATHER = Series("feather", "Feather", "feather")
+TOPK = Series("topk", "TopK", "topk")
 
 # The switches of ST-3, one by one.
 HARD = Series("hard", "hard, straight-through", st3_with(soft=False, rescale=False))

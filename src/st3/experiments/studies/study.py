@@ -37,7 +37,7 @@ class Panel:
     series: Sequence[Series]
     network: str = "resnet20"  # the paper's setting; the budget says what stands for it
     x: Axis = "sparsity"
-    y: Axis = "accuracy"
+    y: Axis = "score"
     has_dense: bool = True  # a line of the dense network
     with_published: bool = False
 
@@ -47,9 +47,15 @@ class Study(ABC):
 
     name: str
     title: str
-    shown_in: str  # where the paper shows it
+    shown_in: str = ""  # where the paper shows it; empty: it does not
+    usual_budget: str = "digits"
     differences: str = ""  # where the setting differs from the paper's, at every budget
     claims: Sequence[Claim] = ()
+
+    @property
+    def place(self) -> str:
+        """Where it is shown, in words."""
+        return f"{self.shown_in} of the paper" if self.shown_in else "not in the paper"
 
     def panels(self) -> Sequence[Panel]:
         """Return the panels of the figure, left to right."""
@@ -89,7 +95,7 @@ class Study(ABC):
         return figure
 
     def table(self, points: Sequence[Point]) -> list[str]:
-        """Return the lines of a Markdown table of its own, in place of accuracies by method and sparsity."""
+        """Return the lines of a Markdown table of its own, in place of scores by method and sparsity."""
         return []
 
     def verdicts(self, points: Iterable[Point], budget: Budget, folder: Path) -> list[Verdict]:
@@ -116,9 +122,7 @@ class Study(ABC):
         if panel.with_published:
             others = {p.method for p in shown} - {*labels, DENSE.name}
             labels |= {name: PUBLISHED_LABELS.get(name, name) for name in sorted(others)}
-        dense = (
-            [p for p in own if p.method == DENSE.name] if panel.has_dense and panel.y == "accuracy" else []
-        )
+        dense = [p for p in own if p.method == DENSE.name] if panel.has_dense and panel.y == "score" else []
         kept = [p for p in shown if p.method in labels]
         return Curves(panel.title, kept, labels, panel.x, panel.y, dense)
 

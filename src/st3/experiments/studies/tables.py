@@ -45,10 +45,10 @@ class _Table(Study):
         for row in sorted(published, key=lambda p: (p.sparsity, p.method)):
             own = [p for p in points if p.is_ours and (p.method, p.sparsity) == (row.method, row.sparsity)]
             printed = "" if row.macs is None else f"{row.macs / 1e6:.0f}"
-            accuracy = f"{100 * fmean(p.accuracy for p in own):.2f}" if own else ""
+            accuracy = f"{100 * fmean(p.score for p in own):.2f}" if own else ""
             macs = f"{fmean(p.macs or 0 for p in own) / 1e6:.0f}" if own else ""
             lines.append(
-                f"| {LABELS[row.method]} | {100 * row.sparsity:g} % | {100 * row.accuracy:.2f} | "
+                f"| {LABELS[row.method]} | {100 * row.sparsity:g} % | {100 * row.score:.2f} | "
                 f"{printed} | {self._counted(row)} | {accuracy} | {macs} |"
             )
         return lines
