@@ -1,16 +1,12 @@
 """The engine's float32 kernels on a stack of layers, for int8_blocks.py."""
 
-from itertools import chain
-
 import numpy as np
 import torch
 from torch import Tensor, nn
 
 import st3
-from st3.engine import plan
-from st3.engine.execution import Execution
 from st3.engine.program import Conv
-from st3.engine.tuning import Tuner, cache_file
+from st3.engine.run import Runtime
 
 
 def convolutions(layers: list[tuple[np.ndarray, np.ndarray]]) -> nn.Module:
@@ -32,19 +28,17 @@ class FloatStack:
 
     def __init__(self, model: nn.Module, x: Tensor) -> None:
         program = st3.engine.compile(model, x, threads=1, tune=False).program
-        tuner = Tuner(cache_file())
-        self.execution = Execution(program, 1, tuner)
-        tuner.save()
+        runtime = Runtime(program, threads=1)
         with torch.no_grad():
             wanted = model(x)
-        self.held = self.execution.run(x)  # kernels write to the tensors of the last call
-        torch.testing.assert_close(self.held[0], wanted, rtol=1e-3, atol=1e-4 * float(wanted.abs().max()))
-        pairs = [*zip(self.execution.operations, self.execution.structures, strict=True)]
-        assert pairs[0][0].step is pairs[-1][0].step is None, "the first and the last operation are moves"
-        steps = [*chain.from_iterable(structures for _, structures in pairs[1:-1] if structures)]
-        self.steps = (plan.Step * len(steps))(*steps)
-        self.kernels = sorted({operation.kernel for operation, _ in pairs if operation.step is not None})
+        (found,) = runtime.run(x)
+        torch.testing.assert_close(found, wanted, rtol=1e-3, atol=1e-4 * float(wanted.abs().max()))
+        computed = [number for choice in runtime.choices() for number in choice.steps]
+        self.steps = (min(computed), max(computed) + 1 - min(computed))  # between the first and the last move
+        (self.session,) = runtime.sessions
+        self.held = (x, found)  # kernels use the tensors of the last call
+        self.kernels = sorted({choice.kernel for choice in runtime.choices()})
         self.weights = sum(int((step.weight != 0).sum()) for step in program if isinstance(step, Conv))
 
     def run(self) -> None:
-        self.execution.pool.run(self.steps, len(self.steps), self.execution.slots)
+        self.session.run(*self.steps)

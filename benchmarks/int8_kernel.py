@@ -16,7 +16,7 @@ from int8_configs import Config, configs, known_tiles
 from int8_layers import Layer
 
 from st3.engine import native
-from st3.engine.layout import (
+from st3.engine.plan.layout import (
     NO_BORDER,
     Border,
     Field,
@@ -25,7 +25,7 @@ from st3.engine.layout import (
     border_copies,
     gather_index,
 )
-from st3.engine.packing import NonZeros, pack_sparse, tap_offsets
+from st3.engine.plan.pack import NonZeros, pack_sparse, tap_offsets
 
 LANES = 16
 SOURCE = Path(__file__).parent / "int8_blocks.c"
@@ -116,7 +116,7 @@ class Stack:
             )
             for each in config.tiles
         ]
-        entries, shuffles = border_copies(target)
+        entries, shuffles, _ = border_copies(target)
         mask = None if flat else target.mask
         buffers = [self.buffers[(number + i) % 2] for i in range(2)]
         return CLayer(

@@ -38,7 +38,9 @@ class Branches(nn.Module):
 
 
 def picture_net() -> nn.Module:
-    return nn.Sequential(nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), nn.ReLU(), nn.Flatten(), nn.Linear(144, 5)).eval()
+    return nn.Sequential(
+        nn.Conv2d(3, 4, 3), nn.BatchNorm2d(4), nn.ReLU(), nn.Flatten(), nn.Linear(144, 5)
+    ).eval()
 
 
 @torch.no_grad()
@@ -74,7 +76,7 @@ def test_changed_weights_are_noticed():
 
 def test_gradients_come_from_torch_with_a_warning():
     model, x = nn.Linear(4, 3).eval(), torch.randn(2, 4)
-    with pytest.warns(UserWarning) as caught:
+    with pytest.warns(UserWarning, match="gradients are wanted") as caught:
         by_name(model)(x).sum().backward()
     assert str(caught[0].message) == (
         'torch.compile(backend="st3") runs a graph in plain torch: gradients are wanted, which the engine has none of: '
@@ -97,7 +99,9 @@ def test_it_works_in_inference_mode_and_tells_unknown_options():
         warnings.simplefilter("error")
         torch.testing.assert_close(by_name(model)(x), model(x))
     torch.compiler.reset()
-    with pytest.raises(Exception, match=r"the backend st3 has no option 'speed'; its options are threads, tune"):
+    with pytest.raises(
+        Exception, match=r"the backend st3 has no option 'speed'; its options are threads, tune"
+    ):
         by_name(model, speed=3)(x)
 
 

@@ -42,7 +42,10 @@ def test_the_faster_way_is_taken(is_own):
 
 def test_without_measuring_the_engine_is_used(monkeypatch):
     monkeypatch.setattr(compiled, "_race", lambda *calls: pytest.fail("it was measured"))
-    assert type(st3.engine.compile(nn.Linear(6, 4).eval(), torch.randn(2, 6), tune=False)._last) is Specialisation
+    assert (
+        type(st3.engine.compile(nn.Linear(6, 4).eval(), torch.randn(2, 6), tune=False)._last)
+        is Specialisation
+    )
 
 
 def test_the_weights_are_those_of_the_moment_of_compiling(monkeypatch):

@@ -12,6 +12,8 @@ import torch
 from torch import Tensor
 
 from .budget.allocation import Allocation, Cut, Pool, resolve_allocation, zeros_per_layer
+from .budget.plan import Plan
+from .budget.ramp import resolve_ramp
 from .budget.ties import HALF
 from .choices import check_count, resolve_method
 from .families.grouped import Grouped, GroupMethod
@@ -98,11 +100,13 @@ def sharded_costs(
             f"what {type(the_method).__name__} sends under fully_shard is not known: ask for a method with thresholds, "
             f"N:M groups or masks, such as 'st3', 'sr_ste' or 'gmp'"
         )
-    spread = list(family.fit(the_method, Layers([_sharded(layer, ranks) for layer in layers], ())))
-    family.check(the_method, spread, [])
     usual = resolve_allocation(the_method.usual_allocation if allocation is None else allocation)
-    own = the_method.own_sparsity
-    times = 0 if ranks == 1 else _selections(spread, usual, sparsity if own is None else own)
+    target = sparsity if the_method.own_sparsity is None else the_method.own_sparsity
+    plan = Plan(target, resolve_ramp(the_method.usual_ramp, the_method.usual_times), usual)
+    kind: Any = family
+    spread: list[Layer] = list(kind.fit(the_method, Layers([_sharded(layer, ranks) for layer in layers], ())))
+    kind.check(the_method, spread, [], plan)
+    times = 0 if ranks == 1 else _selections(spread, usual, target)
     in_step = 0 if family is Grouped else times
     held = [layer.numel // layer.shape[0] * -(-layer.shape[0] // ranks) for layer in spread]
     dtypes = [layer.parameter.dtype for layer in spread]

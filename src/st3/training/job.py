@@ -96,7 +96,8 @@ class Job:
         if recipe.rewind:
             before = (recipe.epochs + recipe.freeze_epochs) * batches
             step = step - before if step >= before else step
-        return recipe.optimizer.lr * recipe.rate.factor(step, batches, recipe.epochs) / density**0.5
+        factor: float = recipe.rate.factor(step, batches, recipe.epochs) / density**0.5
+        return recipe.optimizer.lr * factor
 
     def set_rate(self, rate: float) -> None:
         for group in self.optimizer.param_groups:

@@ -88,8 +88,12 @@ class SoftMasks(CutFamily[SoftMask]):
     def _zeros_at_target(self, layers: Sequence[Layer], raws: Sequence[Tensor]) -> dict[str, int]:
         """Return how many weights each layer loses at the target; asked for the first time, fix it."""
         if not self._zeros:
-            held = {layer.name: self.store.held(layer).get(ZEROS) for layer in self.layers}
-            if None in held.values():
+            held: dict[str, int] = {
+                layer.name: self.store.held(layer)[ZEROS]
+                for layer in self.layers
+                if ZEROS in self.store.held(layer)
+            }
+            if len(held) < len(self.layers):
                 cuts = self.plan.cuts_at(layers, raws, self.plan.sparsity)
                 masks = kept_masks(layers, cuts, raws, are_masks=False)
                 held = {x.name: int((~mask).sum()) for x, mask in zip(layers, masks, strict=True)}

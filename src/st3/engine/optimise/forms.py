@@ -205,6 +205,7 @@ def _linear(step: Conv, shapes: dict[str, Shape]) -> Step | None:
     return Linear(name=step.name, sources=step.sources, target=step.target, weight=weight, bias=step.bias)
 
 
+_UNCHANGED: tuple[type[Step], ...] = (Elementwise, *Pairwise.__subclasses__())
 _CONVERT: dict[tuple[type[Step], Form], Convert] = {
     (Linear, Form.LAST): _pointwise,
     (Norm, Form.LAST): _norm,
@@ -219,6 +220,4 @@ for _form, _axis, _twin_axis in (
     (Form.ROWS, -1, -1),
 ):
     _CONVERT[Affine, _form] = partial(_affine, axis=_axis, twin_axis=_twin_axis)
-    _CONVERT |= dict.fromkeys(
-        [(kind, _form) for kind in (Elementwise, *Pairwise.__subclasses__())], _unchanged
-    )
+    _CONVERT |= dict.fromkeys([(kind, _form) for kind in _UNCHANGED], _unchanged)
