@@ -2,11 +2,9 @@
 
 import gc
 import math
-import tempfile
 import time
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field
-from pathlib import Path
 from statistics import median
 from typing import Any
 
@@ -14,13 +12,15 @@ import torch
 from torch import Tensor, nn
 from torch.utils._pytree import tree_leaves
 
-from .compiled import Compiled
-from .compiled import compile as compile_model
-from .rivals import Run, missing_packages, onnx_runtime, openvino, torch_engine, write_onnx
+from ...engine.compiled import Compiled
+from ...engine.compiled import compile as compile_model
+from ...processor import instruction_sets, processor
+from .rivals import start_rivals
+from .runtimes import Run, torch_engine
 
-__all__ = ["ENGINE", "TORCH", "Comparison", "Timing", "compare"]
+__all__ = ["ENGINE", "TORCH", "Comparison", "Timing", "compare", "time_call"]
 
-ENGINE, TORCH = "st3 engine", "torch"
+ENGINE, TORCH = "st3 engine float32", "torch float32"
 TOLERANCE = 1e-4  # difference from torch's output, relative to its largest value
 MIN_ROUNDS = 3
 PAUSE = 0.03  # seconds in which the threads of the previous engine go to sleep
@@ -33,6 +33,7 @@ class Timing:
     """One engine: the time of a call and the difference of its output from torch's."""
 
     name: str
+    precision: str
     min_ms: float
     median_ms: float
     difference: float
@@ -52,29 +53,33 @@ class Comparison:
     def __getitem__(self, name: str) -> Timing:
         return next(timing for timing in self.timings if timing.name == name)
 
-    @property
-    def rival(self) -> Timing:
-        """The fastest of the other engines."""
-        return min((t for t in self.timings if t.name != ENGINE), key=lambda timing: timing.min_ms)
+    def rival(self, precision: str | None = None) -> Timing:
+        """Return the fastest of the other engines, of one precision or of any."""
+        others = (t for t in self.timings if t.name != ENGINE and precision in (None, t.precision))
+        return min(others, key=lambda timing: timing.min_ms)
 
-    @property
-    def speed_up(self) -> tuple[float, float]:
-        """The time of the fastest other engine divided by the engine's: minima and medians."""
-        own, rival = self[ENGINE], self.rival
+    def speed_up(self, rival: Timing) -> tuple[float, float]:
+        """Return the rival's time divided by the engine's: minima and medians."""
+        own = self[ENGINE]
         return rival.min_ms / own.min_ms, rival.median_ms / own.median_ms
 
     def to_dict(self) -> dict[str, Any]:
-        """Return everything as plain data."""
-        least, middle = self.speed_up
+        """Return everything as plain data; "rival" is the fastest one in float32."""
         return {
             "engines": [asdict(timing) for timing in self.timings],
             "absent": self.absent,
-            "rival": self.rival.name,
-            "speed_up": {"min": round(least, 3), "median": round(middle, 3)},
+            **self._against(self.rival("float32")),
+            "any_precision": self._against(self.rival()),
             "threads": self.threads,
             "rounds": self.rounds,
             "compile_seconds": round(self.compile_seconds, 2),
+            "processor": processor(),
+            "instruction_sets": instruction_sets(),
         }
+
+    def _against(self, rival: Timing) -> dict[str, Any]:
+        least, middle = self.speed_up(rival)
+        return {"rival": rival.name, "speed_up": {"min": round(least, 3), "median": round(middle, 3)}}
 
 
 def compare(
@@ -96,60 +101,46 @@ def compare(
         begin = time.perf_counter()
         compiled = compile_model(model, tuple(inputs), threads=threads, tune=tune)
         took = time.perf_counter() - begin
-        engines: dict[str, Run] = {
-            ENGINE: lambda: [leaf for leaf in tree_leaves(compiled(*inputs)) if isinstance(leaf, Tensor)],
-            TORCH: torch_engine(model, inputs),
+        engines: dict[str, tuple[str, Run]] = {
+            ENGINE: ("float32", lambda: _tensors(compiled(*inputs))),
+            TORCH: ("float32", torch_engine(model, inputs)),
         }
-        others, absent = _other_engines(model, inputs, threads)
+        others, absent = start_rivals(model, inputs, threads)
         engines |= others
-        differences = _differences(engines)
-        taken = _take_turns(engines, rounds, seconds)
+        runs = {name: run for name, (_, run) in engines.items()}
+        differences = {name: difference(run(), runs[TORCH]()) for name, run in runs.items()}
+        _check(differences[ENGINE])
+        taken = _take_turns(runs, rounds, seconds)
     finally:
         torch.set_num_threads(before)
     timings = tuple(
-        Timing(name, 1e3 * min(each), 1e3 * median(each), differences[name]) for name, each in taken.items()
+        Timing(name, engines[name][0], 1e3 * min(each), 1e3 * median(each), differences[name])
+        for name, each in taken.items()
     )
     return Comparison(timings, absent, threads, len(taken[ENGINE]), took, compiled)
 
 
-def _other_engines(
-    model: nn.Module, inputs: Sequence[Tensor], threads: int
-) -> tuple[dict[str, Run], dict[str, str]]:
-    """Return the engines that read ONNX files, and why some are absent."""
-    found: dict[str, Run] = {}
-    absent: dict[str, str] = {}
-    makers = {"ONNX Runtime": onnx_runtime, "OpenVINO": openvino}
-    for name in makers:
-        if lacking := missing_packages(name):
-            absent[name] = f"{lacking[0]} is not installed: pip install 'st3[bench]'"
-    with tempfile.TemporaryDirectory(prefix="st3-bench-") as folder:
-        if len(absent) == len(makers):
-            return found, absent
-        try:
-            path = write_onnx(model, inputs, Path(folder))
-        except Exception as error:  # an exporter may fail in any way
-            reason = " ".join(str(error).split())[:160]
-            return found, absent | dict.fromkeys(makers, f"torch.onnx cannot export the model: {reason}")
-        for name, make in makers.items():
-            if name not in absent:
-                found[name] = make(path, inputs, threads)
-    return found, absent
+def _tensors(output: Any) -> list[Tensor]:
+    return [leaf for leaf in tree_leaves(output) if isinstance(leaf, Tensor)]
 
 
-def _differences(engines: dict[str, Run]) -> dict[str, float]:
-    """Return the difference of each output from torch's; raise if the engine's is too large."""
-    wanted = engines[TORCH]()
-    scale = max((float(tensor.abs().max()) for tensor in wanted if tensor.numel()), default=0.0) or 1.0
-    found = {}
-    for name, run in engines.items():
-        pairs = zip(run(), wanted, strict=True)
-        found[name] = max(float((got - other).abs().max()) / scale for got, other in pairs)
-    if not found[ENGINE] <= TOLERANCE:
+def difference(found: Sequence[Tensor], wanted: Sequence[Tensor]) -> float:
+    """Return the largest difference of two outputs, relative to the largest value that is wanted."""
+    far = [_largest(a.double() - b.double()) for a, b in zip(found, wanted, strict=True)]
+    return _largest(torch.tensor(far)) / (_largest(torch.tensor([_largest(b) for b in wanted])) or 1.0)
+
+
+def _largest(values: Tensor) -> float:
+    """Return the largest magnitude, NaN if there is one."""
+    return float(values.double().abs().max()) if values.numel() else 0.0
+
+
+def _check(found: float) -> None:
+    if not found <= TOLERANCE:
         raise RuntimeError(
-            f"the engine's output differs from torch's by {found[ENGINE]:.2g} of its largest value "
+            f"the engine's output differs from torch's by {found:.2g} of its largest value "
             f"(tolerance {TOLERANCE:g}); please report this with the model"
         )
-    return found
 
 
 def time_call(run: Run) -> float:
