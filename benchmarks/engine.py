@@ -30,7 +30,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from engine_table import rivals_table, rows_table
+from engine_table import remarks, rivals_table, rows_table
 from networks import Block
 from published_masks import PUBLISHED, published_mask
 from timing import record
@@ -145,11 +145,8 @@ def print_table(found: list[dict[str, Any]]) -> None:
     """Print the rows of the part "rivals" as in the documentation, and all others one by one."""
     of_rivals = [row for row in found if row["row"].startswith("rivals:")]
     others = [row for row in found if row not in of_rivals]
-    print(
-        "\n\n".join(
-            ([rivals_table(of_rivals)] if of_rivals else []) + ([rows_table(others)] if others else [])
-        )
-    )
+    parts = [rivals_table(of_rivals), remarks(of_rivals)] if of_rivals else []
+    print("\n\n".join([*parts, rows_table(others)] if others else parts))
 
 
 def main() -> None:

@@ -38,31 +38,42 @@ def rivals_table(rows: Rows) -> str:
         f"| {' | '.join(f'st3, {_percent(column)}' for column in columns)} |",
         f"|{' --- |' * (2 + len(DENSE) + len(columns))}",
     ]
-    for network, masks in dict.fromkeys((_network(row), _masks(row)) for row in rows):
-        mine = [row for row in rows if (_network(row), _masks(row)) == (network, masks)]
+    for network, masks in dict.fromkeys(map(_kind, rows)):
+        mine = [row for row in rows if _kind(row) == (network, masks)]
         cells = [_dense([row for row in rows if _network(row) == network], name) for name in DENSE]
         cells = cells if masks == "uniform" else [""] * len(DENSE)
         cells += [_own(mine, column) for column in columns]
         lines.append(f"| {NETWORKS[network]} | {MASKS[masks]} | {' | '.join(cells)} |")
-    absent = {name: why for row in rows for name, why in row["absent"].items()}
-    lines += ["", *(f"{name} was not measured: {why}." for name, why in absent.items()), overtaking(rows)]
     return "\n".join(lines)
+
+
+def remarks(rows: Rows) -> str:
+    """Return which engines are absent and why, and where the engine overtakes dense int8."""
+    absent = {name: why for row in rows for name, why in row["absent"].items()}
+    sentences = [f"{name} was not measured: {why}." for name, why in absent.items()]
+    for network in dict.fromkeys(map(_network, rows)):
+        places = [
+            f"with masks {MASKS[masks]} {overtaking([row for row in rows if _kind(row) == (network, masks)])}"
+            for masks in dict.fromkeys(_masks(row) for row in rows if _network(row) == network)
+        ]
+        sentences.append(
+            f"{NETWORKS[network]} is ahead of the fastest dense int8 engine {', '.join(places)}."
+        )
+    processors = " or ".join(sorted({row["processor"] for row in rows}))
+    return "\n".join([*sentences, f"The processor: {processors}."])
 
 
 def overtaking(rows: Rows) -> str:
     """Return from which sparsity on the engine is ahead of dense int8, in minimum and in median."""
-    found = []
-    for network, masks in dict.fromkeys((_network(row), _masks(row)) for row in rows):
-        mine = [row for row in rows if (_network(row), _masks(row)) == (network, masks)]
-        ahead = None
-        for row in sorted(mine, key=_sparsity, reverse=True):
-            if not _is_ahead(row):
-                break
-            ahead = _sparsity(row)
-        tried = ", ".join(_percent(each) for each in sorted(map(_sparsity, mine)))
-        place = "nowhere" if ahead is None else f"from {_percent(ahead)}"
-        found.append(f"{NETWORKS[network]} with masks {MASKS[masks]} {place} (measured at {tried})")
-    return f"Ahead of the fastest dense int8 engine: {'; '.join(found)}."
+    ahead = None
+    for row in sorted(rows, key=_sparsity, reverse=True):
+        if not _is_ahead(row):
+            break
+        ahead = _sparsity(row)
+    if ahead is None:
+        return f"nowhere up to {_percent(max(map(_sparsity, rows)))}"
+    is_lowest = ahead == min(map(_sparsity, rows))
+    return f"from {_percent(ahead)} zeros on{', the least that was measured' if is_lowest else ''}"
 
 
 def _is_ahead(row: dict[str, Any]) -> bool:
@@ -110,6 +121,10 @@ def _sparsity(row: dict[str, Any]) -> float:
 
 def _masks(row: dict[str, Any]) -> str:
     return str(row["row"].split(":")[3])
+
+
+def _kind(row: dict[str, Any]) -> tuple[str, str]:
+    return _network(row), _masks(row)
 
 
 def _pair(ratio: Ratio) -> str:
