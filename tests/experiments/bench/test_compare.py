@@ -1,12 +1,13 @@
 """A comparison names the fastest float32 engine and the fastest of any precision, and the processor."""
 
 import math
+import time
 
 import pytest
 import torch
 
 from st3.experiments.bench.benchmark import ADVICE, Bench
-from st3.experiments.bench.compare import ENGINE, TORCH, Comparison, Timing, difference
+from st3.experiments.bench.compare import ENGINE, TORCH, Comparison, Timing, difference, time_call
 from st3.processor import instruction_sets, processor
 
 
@@ -59,3 +60,11 @@ def test_a_difference_is_relative_to_the_largest_value_of_all_outputs():
     assert difference([torch.tensor([1.0, -3.5]), wanted[1], wanted[2]], wanted) == 0.125
     assert difference([wanted[0], ~wanted[1], wanted[2]], wanted) == 0.25
     assert math.isnan(difference([wanted[0], torch.tensor([math.nan, 0]), wanted[2]], wanted))
+
+
+def test_the_clock_of_the_process_leaves_out_the_time_of_others():
+    def sleep():
+        time.sleep(0.05)
+        return []
+
+    assert time_call(sleep) >= 0.05 > 0.02 > time_call(sleep, time.process_time)
