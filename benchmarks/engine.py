@@ -1,5 +1,8 @@
-"""Compare the engine with ONNX Runtime, OpenVINO and torch: float32, interleaved in one process, outputs compared.
+"""Compare the engine with ONNX Runtime, OpenVINO and torch, interleaved in one process, outputs compared.
 
+The others run in float32 and in what else their users would pick, int8 and bfloat16, as in `st3 bench`.
+
+    rivals      ResNet-50 and MobileNetV1, 224x224, one picture, one thread: uniform masks, and like st3's and sigma's
     bar         ResNet-50 and MobileNetV1, 224x224, uniform masks: batch 1 and 16, one thread and two
     break-even  the same at 30, 40 and 50 %, batch 1, one thread
     masks       the same with other masks: ERK, and like those of the paper's networks, st3 and sigma
@@ -10,34 +13,44 @@
 The weights are untrained (normal, standard deviation sqrt(2 / fan-in)), zeroed by st3's allocations and rescaled layer
 by layer. Uniform masks keep the first layer and depthwise layers dense. "st3" and "sigma" are random masks with the
 zeros and multiply-adds that the paper publishes for its trained networks (published_masks.py). A row takes less than
-100 seconds. Rows that are already in the file are skipped, so the program can be interrupted.
+100 seconds. Rows that are already in the file are skipped, so the program can be interrupted. The table of the
+documentation, of the rows in engine-rivals.json, is written by docs/engine_page.py:
+
+    python benchmarks/engine.py rivals --output results/benchmarks/engine-rivals.json
+    python benchmarks/engine.py --table results/benchmarks/engine-rivals.json
 """
 
 import argparse
 import json
+import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from importlib.metadata import version
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 import torch
+from engine_table import remarks, rivals_table, rows_table
 from networks import Block
 from published_masks import PUBLISHED, published_mask
 from timing import record
 from torch import Tensor, nn
 
-from st3.core.layers.patterns import FIRST
-from st3.engine.compare import ENGINE, PAUSE, WARM_UP, compare
-from st3.engine.masking import is_depthwise, mask
-from st3.experiments.benchmark import usual_inputs
+from st3.core.layers.patterns import FIRST, is_depthwise
+from st3.experiments.bench.benchmark import usual_inputs
+from st3.experiments.bench.compare import PAUSE, WARM_UP, compare
+from st3.experiments.bench.masking import mask
 from st3.models import MODELS
 
 RESULTS = Path(__file__).parents[1] / "results" / "benchmarks" / "engine.json"
 SECONDS = 40.0  # for the rounds of one row
 WARMING = {"pause seconds": PAUSE, "warm-up seconds": WARM_UP}  # before each timed call
 PICTURES = [name for name in MODELS if MODELS.inputs(name).task == "classification"]
+CLOCKS = {"wall": time.perf_counter, "processor": time.process_time}
 PAPER = ("resnet50", "mobilenet_v1")
 SPARSITIES = (0.8, 0.9, 0.95, 0.98)
+AROUND_INT8 = (0.8, 0.85, 0.9, 0.95, 0.98)  # where the engine overtakes dense int8
 
 # Batch 1, one thread, uniform masks: required and desired speed relative to the fastest dense engine.
 BAR = {
@@ -63,6 +76,10 @@ class Row:
 
 
 def rows() -> Iterator[Row]:
+    for network in PAPER:
+        yield from (Row("rivals", network, s) for s in AROUND_INT8)
+        for method in ("st3", "sigma"):
+            yield from (Row("rivals", network, s, method) for s in [*PUBLISHED[network, method]][1:3])
     for network in PAPER:
         for batch, threads in ((1, 1), (16, 1), (1, 2), (16, 2)):
             yield from (Row("bar", network, s, batch=batch, threads=threads) for s in SPARSITIES)
@@ -104,9 +121,9 @@ def sparse_network(row: Row) -> tuple[nn.Module, Tensor]:
     return model.eval(), torch.randn(row.batch, *shape)
 
 
-def measure(row: Row, rounds: int) -> dict[str, Any]:
+def measure(row: Row, rounds: int, clock: str) -> dict[str, Any]:
     model, inputs = sparse_network(row)
-    found = compare(model, [inputs], threads=row.threads, rounds=rounds, seconds=SECONDS)
+    found = compare(model, [inputs], threads=row.threads, rounds=rounds, seconds=SECONDS, clock=CLOCKS[clock])
     weights = [p.detach() for p in model.parameters() if p.dim() > 1]
     zeros = sum(int((weight == 0).sum()) for weight in weights) / sum(weight.numel() for weight in weights)
     least, aim = (
@@ -117,30 +134,23 @@ def measure(row: Row, rounds: int) -> dict[str, Any]:
         "row": row.name,
         "zeros": round(zeros, 4),
         **found.to_dict(),
+        "clock": clock,
         "at least": least,
         "aim": aim,
         "in torch": len(in_torch),
     }
 
 
-def table(done: dict[str, dict[str, Any]]) -> str:
-    """Return all rows as a Markdown table."""
-    lines = [
-        "| row | zeros | engine ms | fastest other | its ms | times as fast (min / median) | at least / aim |"
-    ]
-    lines += ["|---|---|---|---|---|---|---|"]
-    for row in rows():
-        if (found := done.get(row.name)) is None:
-            continue
-        times = {each["name"]: each for each in found["engines"]}
-        own, rival = times[ENGINE], times[found["rival"]]
-        bar = f"{found['at least']} / {found['aim']}" if found["at least"] else ""
-        lines.append(
-            f"| {row.name} | {100 * found['zeros']:.1f} % | {own['min_ms']:.2f} ({own['median_ms']:.2f}) "
-            f"| {rival['name']} | {rival['min_ms']:.2f} ({rival['median_ms']:.2f}) "
-            f"| {found['speed_up']['min']:.2f} / {found['speed_up']['median']:.2f} | {bar} |"
-        )
-    return "\n".join(lines)
+def versions_of_rivals() -> dict[str, str]:
+    return {name: version(name) for name in ("onnxruntime", "openvino") if find_spec(name)}
+
+
+def print_table(found: list[dict[str, Any]]) -> None:
+    """Print the rows of the part "rivals" as in the documentation, and all others one by one."""
+    of_rivals = [row for row in found if row["row"].startswith("rivals:")]
+    others = [row for row in found if row not in of_rivals]
+    parts = [rivals_table(of_rivals), remarks(of_rivals)] if of_rivals else []
+    print("\n\n".join([*parts, rows_table(others)] if others else parts))
 
 
 def main() -> None:
@@ -153,21 +163,31 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=20, help="most timed calls of each engine (default 20)")
     parser.add_argument("--output", default=str(RESULTS), help="the JSON file to add the rows to")
     parser.add_argument("--again", action="store_true", help="also measure rows that are already in the file")
+    parser.add_argument(
+        "--clock",
+        choices=[*CLOCKS],
+        default="wall",
+        help="processor: count this process alone, for one thread on a busy machine",
+    )
     parser.add_argument("--list", action="store_true", help="print the names of the missing rows")
-    parser.add_argument("--table", action="store_true", help="print the file as a table")
+    parser.add_argument("--table", metavar="FILE", help="print the rows of a file as a table")
     given = parser.parse_args()
+    if given.table:
+        print_table(json.loads(Path(given.table).read_text())["rows"])
+        return
     path = Path(given.output)
     old = json.loads(path.read_text())["rows"] if path.exists() else []
     done = {row["row"]: row for row in old}
     wanted = [row for row in rows() if not given.rows or row.name.startswith(tuple(given.rows))]
     wanted = [row for row in wanted if given.again or row.name not in done]
-    if given.table or given.list:
-        print(table(done) if given.table else "\n".join(row.name for row in wanted))
+    if given.list:
+        print("\n".join(row.name for row in wanted))
         return
     for row in wanted:
-        done[row.name] = measure(row, given.rounds)
+        done[row.name] = measure(row, given.rounds, given.clock)
         ordered = [done[each.name] for each in rows() if each.name in done]
-        record(given.output, {"seconds per row": SECONDS, **WARMING}, ordered, shown=[done[row.name]])
+        spec = {"seconds per row": SECONDS, **WARMING, "versions": versions_of_rivals()}
+        record(given.output, spec, ordered, shown=[done[row.name]])
 
 
 if __name__ == "__main__":

@@ -16,8 +16,10 @@ from timing import record
 
 import st3
 from engine import Row, sparse_network
-from st3.engine.compare import PAUSE, WARM_UP, time_call
-from st3.engine.rivals import Run, missing_packages, onnx_runtime, write_onnx
+from st3.experiments.bench.compare import PAUSE, WARM_UP, time_call
+from st3.experiments.bench.onnx_files import write_onnx
+from st3.experiments.bench.rivals import RIVALS
+from st3.experiments.bench.runtimes import Run, onnx_runtime
 
 RESULTS = Path(__file__).parents[1] / "results" / "benchmarks" / "engine-threads.json"
 CASES = (("resnet50", 1), ("resnet50", 16), ("mobilenet_v1", 1), ("mobilenet_v1", 16))
@@ -30,7 +32,7 @@ def make_engines(row: Row, folder: Path) -> dict[str, Run]:
     for threads in (1, 2):
         compiled = st3.engine.compile(model, inputs, threads=threads)
         found[f"engine {threads}"] = lambda compiled=compiled: [compiled(inputs)]  # type: ignore[misc]
-    if not missing_packages("ONNX Runtime"):
+    if not RIVALS[0].missing:
         path = write_onnx(model, [inputs], folder)
         for threads in (1, 2):
             found[f"ONNX Runtime {threads}"] = onnx_runtime(path, [inputs], threads)

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from st3 import processor as room
 from st3.engine.plan.operation import Alternative
 from st3.engine.plan.tune import VERSION, Tuner, cache_file, read_cache
 
@@ -88,3 +89,23 @@ def test_without_a_home_nothing_is_cached(monkeypatch):
     for name in ("ST3_TUNING", "XDG_CACHE_HOME"):
         monkeypatch.delenv(name, raising=False)
     assert cache_file() is None
+
+
+def test_processors_that_differ_in_model_or_instructions_share_no_file(tmp_path, monkeypatch):
+    def file_of(model, stepping, flags):
+        text = f"model\t: {model}\nmodel name\t: Intel(R) Xeon(R)\nstepping\t: {stepping}\nflags\t: {flags}\n"
+        (tmp_path / "cpuinfo").write_text(text)
+        return cache_file()
+
+    monkeypatch.setattr(room, "CPUINFO", tmp_path / "cpuinfo")
+    monkeypatch.delenv("ST3_TUNING", raising=False)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    this = file_of(207, 2, "sse4_2 avx2 avx512f")
+    assert this == file_of(207, 2, "avx512f avx2 sse4_2 hypervisor")  # the order says nothing
+    others = [
+        file_of(143, 2, "sse4_2 avx2 avx512f"),
+        file_of(207, 3, "sse4_2 avx2 avx512f"),
+        file_of(207, 2, "sse4_2 avx2 avx512f amx_bf16"),  # hidden by some virtual machines
+    ]
+    assert len({this, *others}) == 4
+    assert all(other.parent == tmp_path / "st3" for other in others)

@@ -5,12 +5,13 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from ..processor import processor
 from ..tables import text_table
 from .faults import Debug
 from .shapes import input_shape
 
 if TYPE_CHECKING:
-    from ..experiments.benchmark import Bench
+    from ..experiments.bench.benchmark import Bench
 
 __all__ = ["bench"]
 
@@ -43,11 +44,11 @@ def bench(
     as_json: Annotated[bool, typer.Option("--json", help="Print the result as JSON.", metavar="")] = False,
     debug: Annotated[bool, Debug] = False,
 ) -> None:
-    """Time a sparse model in st3's engine, torch, ONNX Runtime and OpenVINO.
+    """Time a sparse model in st3's engine, torch, ONNX Runtime and OpenVINO (float32, bfloat16, int8).
 
     For example: st3 bench runs/first --batch 16; or an untrained network: st3 bench resnet50 --sparsity 0.95
     """
-    from ..experiments.benchmark import bench as run
+    from ..experiments.bench.benchmark import bench as run
 
     found = run(
         model,
@@ -69,7 +70,7 @@ def _text(found: "Bench", layers: bool) -> str:
         [timing.name, f"{timing.min_ms:.3f}", f"{timing.median_ms:.3f}", f"{timing.difference:.1e}"]
         for timing in sorted(of.timings, key=lambda timing: timing.min_ms)
     ]
-    lines = [f"{found.model}, input {shape}, {100 * found.sparsity:.1f} % zeros, {threads}, float32", ""]
+    lines = [f"{found.model}, input {shape}, {100 * found.sparsity:.1f} % zeros, {threads}", processor(), ""]
     lines += [text_table(["engine", "min ms", "median ms", "difference"], rows)]
     lines += [f"{name} was not measured: {reason}" for name, reason in of.absent.items()]
     lines += ["", found.verdict]

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from ..processor import processor
+from ..processor import instruction_sets, processor
 from ..training.paths import SESSIONS, VERSIONS
 from ..training.process import Process
 from ..training.records import write_json
@@ -40,6 +40,7 @@ def versions(process: Process) -> dict[str, Any]:
         "platform": platform.platform(),
         "cpu": torch.backends.cpu.get_cpu_capability(),
         "processor": processor(),
+        "instruction_sets": instruction_sets(),
         "cuda": torch.cuda.get_device_name(device) if device.type == "cuda" else None,
         "threads": torch.get_num_threads(),
         "processes": process.ranks,

@@ -17,6 +17,7 @@ __all__ = [
     "Patterns",
     "as_patterns",
     "describe",
+    "is_depthwise",
     "matches",
     "means_itself",
     "nearest_names",
@@ -76,6 +77,11 @@ def matches(pattern: Pattern, name: str, module: nn.Module) -> bool:
     if isinstance(pattern, type):
         return isinstance(module, pattern)
     return bool(pattern(name, module))
+
+
+def is_depthwise(name: str, module: nn.Module) -> bool:
+    """Whether a weight is of a depthwise convolution: a predicate for `exclude`."""
+    return isinstance(module, nn.Conv2d) and module.groups == module.in_channels > 1
 
 
 def means_itself(pattern: Pattern, names: Iterable[str]) -> bool:

@@ -4,13 +4,14 @@ The cache file is in the user's cache folder; $ST3_TUNING names another file, or
 """
 
 import contextlib
+import hashlib
 import json
 import os
 from collections.abc import Callable
 from pathlib import Path
 
 from ...atomic import write_text
-from ...processor import processor
+from ...processor import instruction_sets, processor
 from .operation import Alternative
 
 VERSION = 4  # of the kernels: older measurements are void
@@ -87,7 +88,7 @@ def cache_file() -> Path | None:
         folder = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
     except RuntimeError:  # neither $HOME nor an entry in the list of users
         return None
-    return folder / "st3" / f"tuning-{_slug(processor())}.json"
+    return folder / "st3" / f"tuning-{_slug(processor())}-{_digest(processor(), *instruction_sets())}.json"
 
 
 def _slug(text: str) -> str:
@@ -97,3 +98,8 @@ def _slug(text: str) -> str:
     'intel-r-xeon-r-model-207'
     """
     return "-".join("".join(letter if letter.isalnum() else " " for letter in text).split()).lower()
+
+
+def _digest(*words: str) -> str:
+    """Return a short name for exactly these words: virtual machines hide instructions of the same processor."""
+    return hashlib.sha256("\n".join(words).encode()).hexdigest()[:8]

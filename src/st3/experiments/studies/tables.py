@@ -9,10 +9,9 @@ import torch
 
 from ...core.budget.allocation import ALLOCATIONS, Pool
 from ...core.layers.find import find_layers
-from ...core.layers.patterns import FIRST, Patterns
+from ...core.layers.patterns import FIRST, Patterns, is_depthwise
 from ...core.report import report
 from ...core.selection.select import quota
-from ...engine.masking import is_depthwise
 from ...models import MODELS
 from ..evidence.points import Point
 from ..evidence.published import published_points

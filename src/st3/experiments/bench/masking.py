@@ -3,17 +3,12 @@
 import torch
 from torch import nn
 
-from ..core.budget.allocation import ALLOCATIONS, Allocation, Pool
-from ..core.layers.find import find_layers
-from ..core.layers.patterns import Patterns
-from ..core.selection.select import quota
+from ...core.budget.allocation import ALLOCATIONS, Allocation, Pool
+from ...core.layers.find import find_layers
+from ...core.layers.patterns import Patterns
+from ...core.selection.select import quota
 
-__all__ = ["is_depthwise", "mask"]
-
-
-def is_depthwise(name: str, module: nn.Module) -> bool:
-    """Whether a layer is a depthwise convolution; a pattern for `exclude`."""
-    return isinstance(module, nn.Conv2d) and module.groups == module.in_channels > 1
+__all__ = ["mask"]
 
 
 def mask(

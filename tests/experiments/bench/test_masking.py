@@ -6,7 +6,8 @@ from torch import nn
 
 import st3
 from st3.core.budget.allocation import ALLOCATIONS
-from st3.engine.masking import is_depthwise, mask
+from st3.core.layers.patterns import is_depthwise
+from st3.experiments.bench.masking import mask
 from st3.models import MODELS
 
 

@@ -1,0 +1,140 @@
+"""Rows of benchmarks/engine.py as Markdown tables."""
+
+from collections.abc import Iterable
+from statistics import median
+from typing import Any
+
+NETWORKS = {"resnet50": "ResNet-50", "mobilenet_v1": "MobileNetV1"}
+MASKS = {"uniform": "uniform masks", "st3": "masks as ST-3's", "sigma": "masks as ST-3 sigma's"}
+DENSE = ("OpenVINO bfloat16", "OpenVINO int8", "ONNX Runtime int8")
+NEAR = 0.012  # a published sparsity such as 89 % stands in the column of 90 %
+
+Rows = list[dict[str, Any]]
+Ratio = tuple[float, float]  # of minima and of medians
+
+
+def rows_table(rows: Rows) -> str:
+    """Return all rows, one line each, against the fastest other engine in float32."""
+    lines = [
+        "| row | zeros | engine ms | fastest other | its ms | times as fast (min / median) | at least / aim |",
+        "|---|---|---|---|---|---|---|",
+    ]
+    for row in rows:
+        own, rival = row["engines"][0], _timing(row, row["rival"])
+        bar = f"{row['at least']} / {row['aim']}" if row["at least"] else ""
+        lines.append(
+            f"| {row['row']} | {100 * row['zeros']:.1f} % | {own['min_ms']:.2f} ({own['median_ms']:.2f}) "
+            f"| {rival['name']} | {rival['min_ms']:.2f} ({rival['median_ms']:.2f}) "
+            f"| {row['speed_up']['min']:.2f} / {row['speed_up']['median']:.2f} | {bar} |"
+        )
+    return "\n".join(lines)
+
+
+def rivals_table(rows: Rows) -> str:
+    """Return one line for each network and kind of mask: speeds relative to the fastest float32 engine."""
+    columns = sorted({_sparsity(row) for row in rows if _masks(row) == "uniform"})
+    lines = [
+        f"| network | {' | '.join(f'dense, {name}' for name in DENSE)} "
+        f"| {' | '.join(f'st3, {_percent(column)}' for column in columns)} |",
+        f"|{' --- |' * (1 + len(DENSE) + len(columns))}",
+    ]
+    for network, masks in dict.fromkeys(map(_kind, rows)):
+        mine = [row for row in rows if _kind(row) == (network, masks)]
+        cells = [_dense([row for row in rows if _network(row) == network], name) for name in DENSE]
+        cells = cells if masks == "uniform" else [""] * len(DENSE)
+        cells += [_own(mine, column) for column in columns]
+        lines.append(f"| {NETWORKS[network]}, {MASKS[masks]} | {' | '.join(cells)} |")
+    return "\n".join(lines)
+
+
+def remarks(rows: Rows) -> str:
+    """Return which engines are absent and why, and where the engine overtakes dense int8."""
+    absent = {name: why for row in rows for name, why in row["absent"].items()}
+    sentences = [f"{name} was not measured: {why}." for name, why in absent.items()]
+    for network in dict.fromkeys(map(_network, rows)):
+        places = [
+            f"with {MASKS[masks]} {overtaking([row for row in rows if _kind(row) == (network, masks)])}"
+            for masks in dict.fromkeys(_masks(row) for row in rows if _network(row) == network)
+        ]
+        sentences.append(
+            f"{NETWORKS[network]} is ahead of the fastest dense int8 engine {', '.join(places)}."
+        )
+    processors = " or ".join(sorted({row["processor"] for row in rows}))
+    sentences.append(f"The processor: {processors}.")
+    if any(row["clock"] == "processor" for row in rows):
+        sentences.append(
+            "Times are those of the process, not of the clock: the machine was busy with other work."
+        )
+    return "\n".join(sentences)
+
+
+def overtaking(rows: Rows) -> str:
+    """Return from which sparsity on the engine is ahead of dense int8, in minimum and in median."""
+    ahead = None
+    for row in sorted(rows, key=_sparsity, reverse=True):
+        if not _is_ahead(row):
+            break
+        ahead = _sparsity(row)
+    if ahead is None:
+        return f"nowhere up to {_percent(max(map(_sparsity, rows)))}"
+    is_lowest = ahead == min(map(_sparsity, rows))
+    return f"from {_percent(ahead)} zeros on{', the least that was measured' if is_lowest else ''}"
+
+
+def _is_ahead(row: dict[str, Any]) -> bool:
+    own = row["engines"][0]
+    rivals = [each for each in row["engines"] if each["precision"] == "int8" and each is not own]
+    return bool(rivals) and all(
+        own[key] < min(each[key] for each in rivals) for key in ("min_ms", "median_ms")
+    )
+
+
+def _dense(rows: Rows, name: str) -> str:
+    """Return a dense engine's speed: the medians of its ratios in all rows, which differ in their zeros alone."""
+    ratios = [_ratio(row, name) for row in rows if any(each["name"] == name for each in row["engines"])]
+    if not ratios:
+        return "not measured"
+    return _pair((median(least for least, _ in ratios), median(middle for _, middle in ratios)))
+
+
+def _own(rows: Rows, column: float) -> str:
+    near = [row for row in rows if abs(_sparsity(row) - column) < NEAR]
+    if not near:
+        return ""
+    sparsity = _sparsity(near[0])
+    note = "" if sparsity == column else f" ({_percent(sparsity)})"
+    return _pair(_ratio(near[0], near[0]["engines"][0]["name"])) + note
+
+
+def _ratio(row: dict[str, Any], name: str) -> Ratio:
+    base, own = _timing(row, row["rival"]), _timing(row, name)
+    return base["min_ms"] / own["min_ms"], base["median_ms"] / own["median_ms"]
+
+
+def _timing(row: dict[str, Any], name: str) -> dict[str, Any]:
+    engines: Iterable[dict[str, Any]] = row["engines"]
+    return next(each for each in engines if each["name"] == name)
+
+
+def _network(row: dict[str, Any]) -> str:
+    return str(row["row"].split(":")[1])
+
+
+def _sparsity(row: dict[str, Any]) -> float:
+    return float(row["row"].split(":")[2])
+
+
+def _masks(row: dict[str, Any]) -> str:
+    return str(row["row"].split(":")[3])
+
+
+def _kind(row: dict[str, Any]) -> tuple[str, str]:
+    return _network(row), _masks(row)
+
+
+def _pair(ratio: Ratio) -> str:
+    return f"{ratio[0]:.2f} / {ratio[1]:.2f}"
+
+
+def _percent(share: float) -> str:
+    return f"{100 * share:.4g} %"

@@ -1,0 +1,176 @@
+"""Time a model in several engines, interleaved in one process, and compare their outputs."""
+
+import gc
+import math
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass, field
+from statistics import median
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.utils._pytree import tree_leaves
+
+from ...engine.compiled import Compiled
+from ...engine.compiled import compile as compile_model
+from ...processor import instruction_sets, processor
+from .rivals import start_rivals
+from .runtimes import Run, torch_engine
+
+__all__ = ["ENGINE", "TORCH", "Comparison", "Timing", "compare", "time_call"]
+
+ENGINE, TORCH = "st3 engine float32", "torch float32"
+TOLERANCE = 1e-4  # difference from torch's output, relative to its largest value
+MIN_ROUNDS = 3
+PAUSE = 0.03  # seconds in which the threads of the previous engine go to sleep
+# Seconds of untimed calls after the pause: an idle processor starts slowly, which would penalise short calls only.
+WARM_UP = 0.1
+
+
+@dataclass(frozen=True)
+class Timing:
+    """One engine: the time of a call and the difference of its output from torch's."""
+
+    name: str
+    precision: str
+    min_ms: float
+    median_ms: float
+    difference: float
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """The timings of all engines, and why some are absent."""
+
+    timings: tuple[Timing, ...]
+    absent: dict[str, str]
+    threads: int
+    rounds: int
+    compile_seconds: float
+    compiled: Compiled = field(repr=False)
+
+    def __getitem__(self, name: str) -> Timing:
+        return next(timing for timing in self.timings if timing.name == name)
+
+    def rival(self, precision: str | None = None) -> Timing:
+        """Return the fastest of the other engines, of one precision or of any."""
+        others = (t for t in self.timings if t.name != ENGINE and precision in (None, t.precision))
+        return min(others, key=lambda timing: timing.min_ms)
+
+    def speed_up(self, rival: Timing) -> tuple[float, float]:
+        """Return the rival's time divided by the engine's: minima and medians."""
+        own = self[ENGINE]
+        return rival.min_ms / own.min_ms, rival.median_ms / own.median_ms
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return everything as plain data; "rival" is the fastest one in float32."""
+        return {
+            "engines": [asdict(timing) for timing in self.timings],
+            "absent": self.absent,
+            **self._against(self.rival("float32")),
+            "any_precision": self._against(self.rival()),
+            "threads": self.threads,
+            "rounds": self.rounds,
+            "compile_seconds": round(self.compile_seconds, 2),
+            "processor": processor(),
+            "instruction_sets": instruction_sets(),
+        }
+
+    def _against(self, rival: Timing) -> dict[str, Any]:
+        least, middle = self.speed_up(rival)
+        return {"rival": rival.name, "speed_up": {"min": round(least, 3), "median": round(middle, 3)}}
+
+
+def compare(
+    model: nn.Module,
+    inputs: Sequence[Tensor],
+    *,
+    threads: int = 1,
+    rounds: int = 10,
+    seconds: float = math.inf,
+    tune: bool = True,
+    clock: Callable[[], float] = time.perf_counter,
+) -> Comparison:
+    """Time the model, in eval mode, in every engine that is installed; raise if the engine's output is wrong.
+
+    No round starts later than `seconds` after the first, but there are at least three. On a busy machine
+    `clock=time.process_time` counts the seconds of this process alone, all its threads together.
+    """
+    before = torch.get_num_threads()
+    torch.set_num_threads(threads)
+    try:
+        begin = time.perf_counter()
+        compiled = compile_model(model, tuple(inputs), threads=threads, tune=tune)
+        took = time.perf_counter() - begin
+        engines: dict[str, tuple[str, Run]] = {
+            ENGINE: ("float32", lambda: _tensors(compiled(*inputs))),
+            TORCH: ("float32", torch_engine(model, inputs)),
+        }
+        others, absent = start_rivals(model, inputs, threads)
+        engines |= others
+        runs = {name: run for name, (_, run) in engines.items()}
+        differences = {name: difference(run(), runs[TORCH]()) for name, run in runs.items()}
+        _check(differences[ENGINE])
+        taken = _take_turns(runs, rounds, seconds, clock)
+    finally:
+        torch.set_num_threads(before)
+    timings = tuple(
+        Timing(name, engines[name][0], 1e3 * min(each), 1e3 * median(each), differences[name])
+        for name, each in taken.items()
+    )
+    return Comparison(timings, absent, threads, len(taken[ENGINE]), took, compiled)
+
+
+def _tensors(output: Any) -> list[Tensor]:
+    return [leaf for leaf in tree_leaves(output) if isinstance(leaf, Tensor)]
+
+
+def difference(found: Sequence[Tensor], wanted: Sequence[Tensor]) -> float:
+    """Return the largest difference of two outputs, relative to the largest value that is wanted."""
+    far = [_largest(a.double() - b.double()) for a, b in zip(found, wanted, strict=True)]
+    return _largest(torch.tensor(far)) / (_largest(torch.tensor([_largest(b) for b in wanted])) or 1.0)
+
+
+def _largest(values: Tensor) -> float:
+    """Return the largest magnitude, NaN if there is one."""
+    return float(values.double().abs().max()) if values.numel() else 0.0
+
+
+def _check(found: float) -> None:
+    if not found <= TOLERANCE:
+        raise RuntimeError(
+            f"the engine's output differs from torch's by {found:.2g} of its largest value "
+            f"(tolerance {TOLERANCE:g}); please report this with the model"
+        )
+
+
+def time_call(run: Run, clock: Callable[[], float] = time.perf_counter) -> float:
+    """Return the seconds of one call, after a pause and a warm-up."""
+    time.sleep(PAUSE)
+    begin = time.perf_counter()
+    run()
+    while time.perf_counter() - begin < WARM_UP:
+        run()
+    begin = clock()
+    run()
+    return clock() - begin
+
+
+def _take_turns(
+    engines: dict[str, Run], rounds: int, limit: float, clock: Callable[[], float]
+) -> dict[str, list[float]]:
+    """Return the seconds of each engine in each round."""
+    seconds: dict[str, list[float]] = {name: [] for name in engines}
+    gc.collect()
+    gc.disable()
+    try:
+        first = time.perf_counter()
+        for number in range(rounds):
+            if number >= MIN_ROUNDS and time.perf_counter() - first > limit:
+                break
+            for name, run in engines.items():
+                seconds[name].append(time_call(run, clock))
+    finally:
+        gc.enable()
+    return seconds

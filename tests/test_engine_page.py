@@ -1,0 +1,91 @@
+"""The engine's table against other engines is what its program writes today, and says what was measured."""
+
+import importlib
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[1]
+
+
+@pytest.fixture
+def program(monkeypatch):
+    monkeypatch.syspath_prepend(ROOT / "benchmarks")
+    monkeypatch.syspath_prepend(ROOT / "docs")
+    return importlib.import_module("engine_page")
+
+
+@pytest.fixture
+def table(program):
+    return importlib.import_module("engine_table")
+
+
+def test_the_pages_hold_what_the_program_writes(program):
+    filled = importlib.import_module("generated").filled
+    for page in program.PAGES:
+        text = page.read_text(encoding="utf-8")
+        assert filled(text, program.rivals(), program.PROGRAM) == text, "run: python docs/engine_page.py"
+
+
+def row(network, sparsity, masks, own, int8, absent=()):
+    """A row in which the fastest float32 engine takes 60 ms, in minimum and in median."""
+    taken = {
+        "st3 engine float32": own,
+        "torch float32": 90,
+        "ONNX Runtime float32": 60,
+        "OpenVINO int8": int8,
+    }
+    engines = [
+        {"name": name, "precision": name.split()[-1], "min_ms": ms, "median_ms": ms}
+        for name, ms in taken.items()
+    ]
+    return {
+        "row": f"rivals:{network}:{sparsity}:{masks}:b1:t1",
+        "engines": engines,
+        "absent": dict(absent),
+        "rival": "ONNX Runtime float32",
+        "processor": "Some Processor, model 1",
+        "clock": "wall",
+    }
+
+
+def test_speeds_are_relative_to_the_fastest_float32_engine_and_published_sparsities_are_named(table):
+    rows = [
+        row("resnet50", 0.8, "uniform", own=30, int8=20),
+        row("resnet50", 0.9, "uniform", own=15, int8=20, absent={"OpenVINO bfloat16": "no instructions"}),
+        row("resnet50", 0.89, "sigma", own=12, int8=20),
+    ]
+    assert table.rivals_table(rows).splitlines() == [
+        "| network | dense, OpenVINO bfloat16 | dense, OpenVINO int8 | dense, ONNX Runtime int8 "
+        "| st3, 80 % | st3, 90 % |",
+        "| --- | --- | --- | --- | --- | --- |",
+        "| ResNet-50, uniform masks | not measured | 3.00 / 3.00 | not measured | 2.00 / 2.00 | 4.00 / 4.00 |",
+        "| ResNet-50, masks as ST-3 sigma's |  |  |  |  | 5.00 / 5.00 (89 %) |",
+    ]
+    assert table.remarks(rows).splitlines() == [
+        "OpenVINO bfloat16 was not measured: no instructions.",
+        "ResNet-50 is ahead of the fastest dense int8 engine with uniform masks from 90 % zeros on, "
+        "with masks as ST-3 sigma's from 89 % zeros on, the least that was measured.",
+        "The processor: Some Processor, model 1.",
+    ]
+
+
+def test_times_of_the_process_are_said_to_be_that(table):
+    busy = row("resnet50", 0.8, "uniform", own=30, int8=20) | {"clock": "processor"}
+    assert table.remarks([busy]).endswith("not of the clock: the machine was busy with other work.")
+
+
+def test_the_engine_is_ahead_only_from_where_no_higher_sparsity_falls_behind(table):
+    slow, fast = {"own": 25, "int8": 20}, {"own": 15, "int8": 20}
+
+    def measured(**times):
+        rows = [row("resnet50", 0.8 + 0.05 * n, "uniform", **each) for n, each in enumerate(times.values())]
+        return table.overtaking(rows)
+
+    assert measured(a=slow, b=slow, c=fast) == "from 90 % zeros on"
+    assert measured(a=fast, b=slow, c=fast) == "from 90 % zeros on"
+    assert measured(a=fast, b=fast, c=slow) == "nowhere up to 90 %"
+    assert measured(a=fast, b=fast, c=fast) == "from 80 % zeros on, the least that was measured"
+    tie = row("resnet50", 0.8, "uniform", own=15, int8=20)
+    tie["engines"][0]["median_ms"] = 21
+    assert table.overtaking([tie]) == "nowhere up to 80 %"
