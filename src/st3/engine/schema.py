@@ -50,7 +50,7 @@ def parse(text: str) -> Schema:
         members = [(KEYWORDS.get(field, field), TYPES.get(kind) or made[kind]) for kind, field in pairs]
         made[name] = type(name, (Fields,), {"_fields_": members})
     numbers = dict(each.split("=") for each in lists["numbers"])
-    return Schema(made, lists["kinds"], lists["functions"], {key: int(value) for key, value in numbers.items()})
+    return Schema(made, lists["kinds"], lists["functions"], {key: int(value, 0) for key, value in numbers.items()})
 
 
 @cache
