@@ -37,7 +37,9 @@ class AnyAlternative:
     def __init__(self, random: np.random.Generator) -> None:
         self.random = random
 
-    def choose(self, key: str, alternatives: list[Any], time: Callable[..., Any]) -> tuple[Any, dict[str, float]]:
+    def choose(
+        self, key: str, alternatives: list[Any], time: Callable[..., Any]
+    ) -> tuple[Any, dict[str, float]]:
         kernel = self.random.choice(sorted({each.kernel for each in alternatives}))
         of_kernel = [each for each in alternatives if each.kernel == kernel]
         return of_kernel[self.random.integers(len(of_kernel))], {}
@@ -46,8 +48,13 @@ class AnyAlternative:
 class _Maker:
     """Appends steps to a program; each returns the name of its value."""
 
-    def __init__(self, random: np.random.Generator, shape: tuple[int, ...]) -> None:
-        self.random, self.steps, self.shapes = random, list[Step](), {"x": shape}
+    def __init__(
+        self,
+        random: np.random.Generator,
+        shape: tuple[int, ...],
+        densities: tuple[float, ...] = (0.05, 0.3, 1.0),
+    ) -> None:
+        self.random, self.steps, self.shapes, self.densities = random, list[Step](), {"x": shape}, densities
 
     def add(self, kind: type[Step], shape: tuple[int, ...], *sources: str, **fields: Any) -> str:
         name = f"v{len(self.steps)}"
@@ -56,14 +63,26 @@ class _Maker:
         return name
 
     def weights(self, *shape: int) -> np.ndarray:
-        density = self.random.choice([0.05, 0.3, 1.0])
+        density = self.random.choice(self.densities)
         kept = self.random.random(shape) < density
         return np.where(kept, self.random.standard_normal(shape), 0).astype(np.float32)
 
     def activation(self) -> Activation | None:
-        return Activation(list(Function)[self.random.integers(len(Function))]) if self.random.random() < 0.6 else None
+        return (
+            Activation(list(Function)[self.random.integers(len(Function))])
+            if self.random.random() < 0.6
+            else None
+        )
 
-    def conv(self, source: str, outputs: int, size: int = 3, stride: int = 1, depthwise: bool = False, residual: str = "") -> str:
+    def conv(
+        self,
+        source: str,
+        outputs: int,
+        size: int = 3,
+        stride: int = 1,
+        depthwise: bool = False,
+        residual: str = "",
+    ) -> str:
         images, inputs, high, wide = self.shapes[source]
         outputs = inputs if depthwise else outputs
         shape = (images, outputs, -(-high // stride), -(-wide // stride))
@@ -108,7 +127,9 @@ def _pictures(random: np.random.Generator) -> Program:
 def _chains(random: np.random.Generator) -> Program:
     """A convolution before a depthwise convolution, another one before a pooling."""
     make = _Maker(random, (int(random.choice([1, 4])), 4, *map(int, random.integers(6, 16, 2))))
-    a = make.conv(make.conv("x", int(random.integers(8, 20))), 0, stride=int(random.integers(1, 3)), depthwise=True)
+    a = make.conv(
+        make.conv("x", int(random.integers(8, 20))), 0, stride=int(random.integers(1, 3)), depthwise=True
+    )
     b = make.conv(a, int(random.integers(3, 12)), size=int(random.choice([1, 3])))
     images, channels, high, wide = make.shapes[b]
     pool = MaxPool if random.random() < 0.5 else AveragePool
@@ -118,8 +139,7 @@ def _chains(random: np.random.Generator) -> Program:
 
 def _pairs(random: np.random.Generator) -> Program:
     """Two sparse 1x1 convolutions, one after the other."""
-    make = _Maker(random, (1, 16, *map(int, random.integers(8, 16, 2))))
-    make.weights = lambda *shape: np.where(random.random(shape) < 0.2, random.standard_normal(shape), 0).astype(np.float32)  # type: ignore[method-assign]
+    make = _Maker(random, (1, 16, *map(int, random.integers(8, 16, 2))), densities=(0.05, 0.2))
     return make.program(make.conv(make.conv("x", 24, size=1), 12, size=1))
 
 

@@ -83,9 +83,11 @@ def test_the_tuned_plan_is_what_is_saved(x, tmp_path, monkeypatch):
     monkeypatch.setenv("ST3_TUNING", "off")
     fast = st3.engine.compile(network(), x, threads=1)
     loaded = st3.engine.load(fast.save(tmp_path / "tuned.st3run"))
-    runner = getattr(fast._last, "runner", None)  # None: torch was faster, and the engine's program is saved all the same
     assert torch.allclose(loaded(x), fast(x), atol=1e-5)
-    assert runner is None or torch.equal(loaded(x), fast(x))
+    if hasattr(
+        fast._last, "runner"
+    ):  # otherwise torch was faster; the engine's program is saved all the same
+        assert torch.equal(loaded(x), fast(x))
 
 
 def test_a_batch_in_parts_is_saved_with_its_parts(tmp_path):
@@ -132,7 +134,11 @@ def test_a_structure_becomes_a_flat_tuple_with_names(tmp_path):
     loaded = st3.engine.load(fast.save(tmp_path / "heads.st3run"))
     assert [each.name for each in loaded.inputs] == ["left", "right"]
     assert [each.name for each in loaded.outputs] == ["score", "hidden", "again.0"]
-    for outputs in (loaded(**inputs), loaded(*inputs.values()), loaded(inputs["left"], right=inputs["right"])):
+    for outputs in (
+        loaded(**inputs),
+        loaded(*inputs.values()),
+        loaded(inputs["left"], right=inputs["right"]),
+    ):
         wanted = fast(**inputs)
         assert all(map(torch.equal, outputs, (wanted["score"], wanted["hidden"], wanted["again"][0])))
 
@@ -208,7 +214,9 @@ def test_damaged_files_are_refused_in_one_sentence(file, tmp_path):
     whole = file.read_bytes()
     file.write_bytes(whole[:-1])
     size = len(whole)
-    assert complaint(file) == f"it is cut off or was appended to: it has {size - 1} bytes and should have {size}"
+    assert (
+        complaint(file) == f"it is cut off or was appended to: it has {size - 1} bytes and should have {size}"
+    )
     file.write_bytes(whole[:40])
     assert complaint(file) == "it is cut off: it has 40 bytes"
     file.write_bytes(b"PK" + whole[2:])

@@ -17,7 +17,9 @@ __all__ = ["export"]
 
 def export(
     path: Annotated[Path, typer.Argument(metavar="RUN|FILE", help="Folder of a run, or a file of weights.")],
-    to: Annotated[str, typer.Option(help="sparse, onnx, pt2 (torch.export) or engine.", metavar="FORMAT")] = "sparse",
+    to: Annotated[
+        str, typer.Option(help="sparse, onnx, pt2 (torch.export) or engine.", metavar="FORMAT")
+    ] = "sparse",
     output: Annotated[
         Path | None, typer.Option(help="The file to write (default: beside the model).", metavar="FILE")
     ] = None,
@@ -35,7 +37,8 @@ def export(
         str | None, typer.Option(help="Shape of a picture, if the file does not give it.", metavar="3x32x32")
     ] = None,
     batch: Annotated[
-        int | None, typer.Option(help="Of an engine file: pictures per call (default: 1).", min=1, metavar="N")
+        int | None,
+        typer.Option(help="Of an engine file: pictures per call (default: 1).", min=1, metavar="N"),
     ] = None,
     threads: Annotated[
         int | None, typer.Option(help="Of an engine file (default: 1).", min=1, max=1024, metavar="N")

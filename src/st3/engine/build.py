@@ -44,7 +44,9 @@ def build(target: Path, extra: tuple[str, ...] = ()) -> Path:
     command = compiler()
     with tempfile.TemporaryDirectory() as folder:
         jobs: list[tuple[str, str, tuple[str, ...]]] = [
-            (each.name, f"{each.stem}.o", ()) for each in sorted(SOURCES.glob("*.c")) if each.name != "kernels.c"
+            (each.name, f"{each.stem}.o", ())
+            for each in sorted(SOURCES.glob("*.c"))
+            if each.name != "kernels.c"
         ]
         for name, flags in instruction_sets().items():
             jobs.append(("kernels.c", f"{name}.o", (f"-DISA={name}", *flags)))

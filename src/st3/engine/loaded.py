@@ -86,7 +86,7 @@ class _Session:
 
 
 class Loaded:
-    """A model from a file. It takes the file's inputs, by position or by name, and returns a tensor, or a tuple of them.
+    """A model from a file. It takes the file's inputs, by position or by name, and returns a tensor or a tuple of them.
 
     Several threads may call it at once. The outputs of a model that returned a structure are a flat tuple, in the order
     of `outputs`, whose names tell where each one was.
@@ -113,9 +113,7 @@ class Loaded:
                 )
         with plain_torch():
             inputs = [each.detach().resolve_conj().resolve_neg().contiguous() for each in leaves]
-            outputs = [
-                torch.empty(each.shape, dtype=torch.float32, device="cpu") for each in self.outputs
-            ]
+            outputs = [torch.empty(each.shape, dtype=torch.float32, device="cpu") for each in self.outputs]
         try:
             session = self._sessions.pop()  # one step of the interpreter, so no lock is needed
         except IndexError:

@@ -49,8 +49,8 @@ def export_stored(
     """Write the model of a run's folder or of a file in the format `to`: "sparse", "onnx", "pt2" or "engine".
 
     The file is `output`, or by default lies beside the model; with rounded `values` its name says so, and the lossless
-    sparse file stays. `model` and `input_shape` (channels, height, width) are needed if the source does not name them. A file of the
-    engine is for one `batch` size and number of `threads`, by default 1 each.
+    sparse file stays. `model` and `input_shape` (channels, height, width) are needed if the source does not name them.
+    A file of the engine is for one `batch` size and number of `threads`, by default 1 each.
     """
     _check(to, values, batch, threads)
     stored = read_stored_model(Path(path))
@@ -68,7 +68,9 @@ def export_stored(
     return Export(stored.path, target, program.file_bytes, size, program, skips_zeros=to == "engine")
 
 
-def _export_engine(network: torch.nn.Module, example: torch.Tensor, target: Path, threads: int) -> ExportedFile:
+def _export_engine(
+    network: torch.nn.Module, example: torch.Tensor, target: Path, threads: int
+) -> ExportedFile:
     from ..engine.native import NativeError  # the engine is imported when it is used
     from .engine_file import export_engine
 

@@ -8,6 +8,7 @@
 #include "st3.h"
 
 #define MOST_FLOATS (1ll << 40)  // of memory: more is surely damage
+#define MOST_TASKS (1 << 30)     // of a step: threads count a little beyond the last one
 
 typedef int (*Verify)(Check* check, const void* step, int32_t tasks);
 #define VERIFY(kind, S) [kind] = (Verify)verify_##S,
@@ -125,7 +126,7 @@ int32_t st3_verify(const Plan* plan, const Kernels* kernels, int32_t inputs, cha
     for (int32_t i = 0; i < plan->nested_count && passed; i++) passed = check_references(&check, plan->nested + i);
     for (; step < plan->step_count && passed; step++) {
         const Step* each = plan->steps + step;
-        passed = REQUIRE(&check, each->tasks >= 1, "tasks") && check_references(&check, each) &&
+        passed = REQUIRE(&check, each->tasks >= 1 && each->tasks <= MOST_TASKS, "tasks") && check_references(&check, each) &&
                  verify_step[each->kind](&check, plan->structures + each->arguments, each->tasks);
         if (!passed) snprintf(where, sizeof where, "step %d (%s)", step, names[each->kind]);
     }
