@@ -76,7 +76,8 @@ static int64_t some_place(const Sample* sample) {
 }
 
 static int64_t some_number(int64_t old) {
-    static const int64_t odd[] = {0, 1, -1, 2, 3, 4, 7, 16, 64, 255, 256, 4096, 65536, INT32_MAX, INT32_MIN, INT64_MAX, INT64_MIN};
+    static const int64_t odd[] = {0,  1,   -1,  2,    3,     4,         7,         16,       64,
+                                  255, 256, 4096, 65536, INT32_MAX, INT32_MIN, INT64_MAX, INT64_MIN};
     switch (draw() % 5) {
         case 0: return odd[draw() % (sizeof odd / sizeof *odd)];
         case 1: return (int64_t)((uint64_t)old + 1 + below(16));
@@ -88,7 +89,8 @@ static int64_t some_number(int64_t old) {
 
 static void damage(const Sample* sample, uint8_t* bytes) {
     const int width = 1 << below(4), apart = draw() % 4 ? 8 : 1;
-    int64_t at = some_place(sample) & -width, other = draw() % 2 ? at + apart * width : some_place(sample) & -width, old = 0;
+    int64_t at = some_place(sample) & -width, other = at + apart * width, old = 0;
+    if (draw() % 2) other = some_place(sample) & -width;
     if (at + width > sample->size || other + width > sample->size) return;
     memcpy(&old, bytes + at, width);
     int64_t made = some_number(old);
@@ -97,6 +99,13 @@ static void damage(const Sample* sample, uint8_t* bytes) {
         made = old, at = other;
     }
     memcpy(bytes + at, &made, width);
+}
+
+// Makes the memory of a plan smaller: all that its steps touch must still be inside.
+static void shrink(uint8_t* bytes) {
+    FilePlan* file = (FilePlan*)(bytes + ((const FileHeader*)bytes)->plans);
+    int64_t* size = draw() % 2 ? &file->plan.scratch : &file->plan.arena;
+    *size = draw() % 2 ? below(*size) : *size - below(128);
 }
 
 // Runs a model's plan on arrays of exact sizes.
@@ -151,7 +160,9 @@ int main(int count, char** arguments) {
         const Sample* sample = samples + below(files);
         uint8_t* bytes = block(sample->size);
         memcpy(bytes, sample->bytes, sample->size);
-        for (int64_t n = 1 + below(3); n > 0; n--) damage(sample, bytes);
+        if (draw() % 16 == 0) shrink(bytes);
+        else
+            for (int64_t n = 1 + below(3); n > 0; n--) damage(sample, bytes);
         int64_t size = draw() % 10 ? sample->size : below(sample->size);
         if (i % 2) repair(bytes, size);
         uint8_t* exact = block(size);

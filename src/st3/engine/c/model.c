@@ -37,25 +37,6 @@ struct st3_session {
 
 // ---------------------------------------------------------------- reading
 
-uint64_t st3_checksum(const void* bytes, int64_t size) {
-    uint64_t table[8][256], crc = ~0ull;
-    const uint8_t* from = bytes;
-    for (int i = 0; i < 256; i++) {
-        uint64_t value = i;
-        for (int bit = 0; bit < 8; bit++) value = value >> 1 ^ (value & 1 ? 0xc96c5795d7870f42 : 0);
-        table[0][i] = value;
-    }
-    for (int t = 1; t < 8; t++)
-        for (int i = 0; i < 256; i++) table[t][i] = table[t - 1][i] >> 8 ^ table[0][table[t - 1][i] & 255];
-    for (; size >= 8; size -= 8, from += 8) {  // eight bytes at a time: byte i has 7 - i bytes after it
-        uint64_t next = 0;
-        for (int i = 0; i < 8; i++) next ^= table[7 - i][(crc >> 8 * i ^ from[i]) & 255];
-        crc = next;
-    }
-    for (; size > 0; size--) crc = crc >> 8 ^ table[0][(crc ^ *from++) & 255];
-    return ~crc;
-}
-
 static int fail(char* error, const char* format, ...) {
     va_list arguments;
     va_start(arguments, format);
@@ -112,7 +93,8 @@ static int read_tensors(st3_model* model, char* error) {
     for (int64_t i = 0; i < count; i++) {
         st3_tensor* tensor = model->tensors + i;
         *tensor = (st3_tensor){text_at(model, found[i].name), 0, found[i].dims, 1};
-        tensor->shape = tensor->dims < 0 || tensor->dims > MOST_DIMS ? 0 : at_offset(model, found[i].shape, tensor->dims, 8, 8);
+        if (tensor->dims >= 0 && tensor->dims <= MOST_DIMS)
+            tensor->shape = at_offset(model, found[i].shape, tensor->dims, 8, 8);
         for (int32_t d = 0; tensor->shape && d < tensor->dims; d++) {
             int is_size = tensor->shape[d] >= 1 && tensor->shape[d] <= MOST_FLOATS / tensor->count;
             if (is_size) tensor->count *= tensor->shape[d];
@@ -136,8 +118,8 @@ static int locate(st3_model* model, const Plan* stored) {
     if (!constants || !plan->steps || !plan->nested || !plan->structures || !plan->slots) return 0;
     if (!(model->constants = calloc((int64_t)plan->constant_count + 1, sizeof(Constant)))) return 0;
     for (int32_t i = 0; i < plan->constant_count; i++) {
-        model->constants[i].bytes = constants[i].bytes;
-        model->constants[i].address = at_offset(model, (int64_t)constants[i].address, constants[i].bytes, 1, FILE_ALIGNMENT);
+        const int64_t offset = (int64_t)constants[i].address, bytes = constants[i].bytes;
+        model->constants[i] = (Constant){at_offset(model, offset, bytes, 1, FILE_ALIGNMENT), bytes};
         if (!model->constants[i].address) return 0;
     }
     plan->constants = model->constants;
@@ -164,7 +146,8 @@ static int choose_plan(st3_model* model, const char* isa, char* error) {
         size_t used = strlen(names);
         snprintf(names + used, sizeof names - used, "%s%s", used ? ", " : "", name);
         const Kernels* kernels = isa && strcmp(isa, name) ? 0 : st3_kernels(name);
-        if (!kernels || (uint64_t)plans[i].variants != st3_checksum(kernels->variants, 20ll * kernels->variant_count)) continue;
+        if (!kernels) continue;
+        if ((uint64_t)plans[i].variants != st3_checksum(kernels->variants, 20ll * kernels->variant_count)) continue;
         char fault[ST3_ERROR];
         model->kernels = kernels;
         if (!locate(model, &plans[i].plan) || !fits_tensors(model))
@@ -173,8 +156,8 @@ static int choose_plan(st3_model* model, const char* isa, char* error) {
         return 1;
     }
     const char* writer = text_at(model, header->writer);
-    return fail(error, "%s made it for %s: this processor and this library cannot run %s%s", writer ? writer : "st3", names,
-                isa ? "a plan for " : "any of these; export it again", isa ? isa : "");
+    return fail(error, "%s made it for %s: this processor and this library cannot run %s%s", writer ? writer : "st3",
+                names, isa ? "a plan for " : "any of these; export it again", isa ? isa : "");
 }
 
 // ---------------------------------------------------------------- models
@@ -245,13 +228,18 @@ const Kernels* st3_model_kernels(const st3_model* model) { return model->kernels
 
 st3_session* st3_start(const st3_model* model, int32_t threads, char* error) {
     if (threads < 0 || threads > ST3_MOST_THREADS) {
-        fail(error, "the number of threads must be from 1 to %d, or 0 for that of the file; got %d", ST3_MOST_THREADS, threads);
+        fail(error, "the number of threads must be from 1 to %d, or 0 for that of the file; got %d", ST3_MOST_THREADS,
+             threads);
         return 0;
     }
     Plan plan = model->plan;
     if (threads) plan.threads = threads;
     st3_session* session = calloc(1, sizeof(st3_session));
-    if (session) *session = (st3_session){model, st3_session_new(model->kernels, &plan), calloc(plan.slot_count, sizeof(float*))};
+    if (session) {
+        session->model = model;
+        session->session = st3_session_new(model->kernels, &plan);
+        session->slots = calloc(plan.slot_count, sizeof(float*));
+    }
     if (session && session->session && session->slots) return session;
     fail(error, "could not start %d threads with %lld bytes of scratch each and %lld bytes for values", plan.threads,
          4 * (long long)plan.scratch, 4 * (long long)plan.arena);

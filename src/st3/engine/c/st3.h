@@ -42,7 +42,7 @@ typedef struct {
 // Returns NULL on failure.
 ST3_API st3_model* st3_open(const char* path, const char* isa, char* error);
 
-// Opens a file that is in memory, at an address that is a multiple of 64. It must stay there, unchanged, until st3_close.
+// Opens a file that is in memory, at an address that is a multiple of 64. It must stay there unchanged until st3_close.
 ST3_API st3_model* st3_open_memory(const void* bytes, int64_t size, const char* isa, char* error);
 
 // Closes a model, after all of its sessions were stopped. NULL is allowed.

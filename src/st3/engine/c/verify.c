@@ -34,7 +34,8 @@ int st3_arena(Check* check, const void* reference, Place* place, const char* fie
     return REQUIRE(check, region_of(reference) == ARENA, field);
 }
 
-int st3_slot_or_arena(Check* check, int32_t slot, const void* reference, int is_output, Place* place, const char* field) {
+int st3_slot_or_arena(Check* check, int32_t slot, const void* reference, int is_output, Place* place,
+                      const char* field) {
     if (slot < 0) return st3_arena(check, reference, place, field);
     int32_t first = is_output ? check->inputs : 0, end = is_output ? check->plan->slot_count : check->inputs;
     if (!REQUIRE(check, slot >= first && slot < end, field)) return 0;
@@ -86,7 +87,8 @@ static int check_sizes(Check* check, const Plan* plan) {
     for (int32_t i = 0; i < plan->slot_count && passed; i++)
         passed = REQUIRE(check, plan->slots[i] >= 0 && (wide)plan->slots[i] * plan->parts <= MOST_FLOATS, "slots");
     for (int32_t i = 0; i < plan->constant_count && passed; i++)
-        passed = REQUIRE(check, plan->constants[i].bytes >= 0 && (uintptr_t)plan->constants[i].address % 64 == 0, "constants");
+        passed = REQUIRE(check, plan->constants[i].bytes >= 0, "constants") &&
+                 REQUIRE(check, (uintptr_t)plan->constants[i].address % 64 == 0, "constants");
     return passed;
 }
 
@@ -126,7 +128,8 @@ int32_t st3_verify(const Plan* plan, const Kernels* kernels, int32_t inputs, cha
     for (int32_t i = 0; i < plan->nested_count && passed; i++) passed = check_references(&check, plan->nested + i);
     for (; step < plan->step_count && passed; step++) {
         const Step* each = plan->steps + step;
-        passed = REQUIRE(&check, each->tasks >= 1 && each->tasks <= MOST_TASKS, "tasks") && check_references(&check, each) &&
+        passed = REQUIRE(&check, each->tasks >= 1 && each->tasks <= MOST_TASKS, "tasks") &&
+                 check_references(&check, each) &&
                  verify_step[each->kind](&check, plan->structures + each->arguments, each->tasks);
         if (!passed) snprintf(where, sizeof where, "step %d (%s)", step, names[each->kind]);
     }

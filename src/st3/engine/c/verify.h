@@ -13,10 +13,10 @@ typedef struct {
     const Plan* plan;
     const Kernels* kernels;
     int32_t inputs;     // the first slots: the caller's inputs, which are never written
-    const char* fault;  // the first field that was refused
+    const char* fault;  // the field that was refused
 } Check;
 
-// The offsets of the lowest and the highest access, in bytes; bits: all offsets and strides, or'ed, for their alignment.
+// The offsets of the lowest and the highest access, in bytes; bits: all offsets and strides or'ed, for the alignment.
 typedef struct {
     wide low, high;
     uint64_t bits;
@@ -32,6 +32,13 @@ typedef struct {
     Range in, out, residual, mask;
     int32_t outputs, vectors;  // per bundle; of the largest tile
 } Tiles;
+
+// The fields by which tiles become offsets.
+typedef struct {
+    const Tile* tiles;
+    int32_t tile_count;
+    int64_t in_row, in_column, out_row, residual_row, mask_row;
+} Grid;
 
 // Where a convolution reads and writes.
 typedef struct {
@@ -50,7 +57,7 @@ typedef struct {
 PUBLIC int32_t st3_verify(const Plan* plan, const Kernels* kernels, int32_t inputs, char* error);
 
 // All of these return whether the check passed.
-#define REQUIRE(check, condition, field) ((condition) || ((check)->fault = (check)->fault ? (check)->fault : (field), 0))
+#define REQUIRE(check, condition, field) ((condition) || ((check)->fault = (field), 0))
 
 static inline uint64_t region_of(const void* reference) { return (uint64_t)reference >> REGION_SHIFT; }
 static inline int64_t number_of(const void* reference) { return (uint64_t)reference & ((1ull << REGION_SHIFT) - 1); }
@@ -75,12 +82,18 @@ static inline Range steps_from(int64_t floats, int64_t first, int64_t last) {
     return sum(at((wide)floats * 4 * first), steps(floats, last - first + 1));
 }
 
+// A rectangle of a plane; `start` counts floats.
+static inline Range rectangle(int32_t start, int64_t row, int32_t rows, int64_t column, int32_t columns) {
+    return sum(at((wide)start * 4), sum(steps(row, rows), steps(column, columns)));
+}
+
 // ---------------------------------------------------------------- places
 
 int st3_inside(Check* check, Place place, Range range, int64_t bytes, const char* field);  // `bytes` at each offset
 int st3_inside_aligned(Check* check, Place place, Range range, const char* field);        // a vector at each offset
 int st3_arena(Check* check, const void* reference, Place* place, const char* field);
-int st3_slot_or_arena(Check* check, int32_t slot, const void* reference, int is_output, Place* place, const char* field);
+int st3_slot_or_arena(Check* check, int32_t slot, const void* reference, int is_output, Place* place,
+                      const char* field);
 Place st3_scratch(const Check* check, wide floats);
 
 // A constant of at least `count` elements, or NULL.
@@ -96,6 +109,16 @@ static inline int is_int(wide number) { return number >= 0 && number <= INT32_MA
 
 // ---------------------------------------------------------------- parts of steps
 
+// `reach`: the inputs of a window in each direction, if the kernel reads windows itself.
+int st3_check_tiles(Check* check, int32_t kind, const Grid* grid, int32_t reach, Tiles* found);
+// Both ends in the arena, for all images.
+int st3_whole_ends(Check* check, const void* in, const void* out, int64_t in_image, int64_t out_image, int32_t images,
+                   Ends* ends);
+int st3_check_tasks(Check* check, int32_t tasks, int32_t groups, int32_t tiles, int32_t images);
+// Partial sums of `outputs` outputs, kept in the scratch buffer between blocks.
+int st3_check_partial(Check* check, const Tiles* tiles, int64_t outputs);
+// Ascending indices bounds[0 .. count], the first not negative.
+int st3_check_ascending(Check* check, const int32_t* bounds, int32_t count, const char* field);
 // What follows the sums of the outputs first .. last.
 int st3_check_results(Check* check, const Epilogue* epilogue, const Tiles* tiles, const Ends* ends, int64_t out_plane,
                       int32_t first, int32_t last);
@@ -105,13 +128,15 @@ int st3_begin_dense(Check* check, const Dense* d, Cursor* cursor);
 int st3_check_dense(Check* check, const Dense* d, Cursor* cursor, int32_t group, const Ends* ends);
 int st3_begin_lanewise(Check* check, const Lanewise* a, Cursor* cursor);
 int st3_check_lanewise(Check* check, const Lanewise* a, Cursor* cursor, int32_t group, const Ends* ends);
-int st3_check_depthwise(Check* check, const Depthwise* d, const Ends* ends, int64_t in_plane, int32_t first, int32_t last);
+int st3_check_depthwise(Check* check, const Depthwise* d, const Ends* ends, int64_t in_plane, int32_t first,
+                        int32_t last);
 int st3_check_border(Check* check, const Border* b, Place field, Range planes);
 int st3_check_move(Check* check, const Move* m, Place in, Place out, Range in_planes, Range out_planes);
 int st3_check_window(Check* check, const Window* w, Place in, Place out, Range in_planes, Range out_planes);
 
 // One function per kind: verify_Sparse, ... A kind without one does not link.
-#define DECLARE_VERIFY(kind, S) int verify_##S(Check* check, const S* step, int32_t tasks);
+#define HIDDEN __attribute__((visibility("hidden")))
+#define DECLARE_VERIFY(kind, S) HIDDEN int verify_##S(Check* check, const S* step, int32_t tasks);
 KINDS_OF(DECLARE_VERIFY)
 
 #endif

@@ -36,7 +36,7 @@ static int find_parts(Check* check, const Chain* c, Parts* p) {
 static int begin_first(Check* check, const Chain* c, const Parts* p, Cursor* cursor) {
     int32_t groups = p->sparse ? p->sparse->group_count : p->dense ? p->dense->group_count : p->lanewise->group_count;
     int32_t images = p->sparse ? p->sparse->images : p->dense ? p->dense->images : p->lanewise->images;
-    if (!REQUIRE(check, groups == c->group_count, "group_count") || !REQUIRE(check, images == c->images, "images")) return 0;
+    if (!REQUIRE(check, groups == c->group_count && images == c->images, "group_count")) return 0;
     if (p->sparse) return st3_begin_sparse(check, p->sparse, cursor);
     return p->dense ? st3_begin_dense(check, p->dense, cursor) : st3_begin_lanewise(check, p->lanewise, cursor);
 }
@@ -58,7 +58,8 @@ static int check_second(Check* check, const Chain* c, const Parts* p, Cursor* cu
     if (p->next) {
         ends.in = st3_scratch(check, moved - (wide)low * c->moved_plane);
         ends.out_image = p->next->out_image;
-        return st3_arena(check, p->next->out, &ends.out, "out") && st3_check_sparse(check, p->next, cursor, group, &ends);
+        return st3_arena(check, p->next->out, &ends.out, "out") &&
+               st3_check_sparse(check, p->next, cursor, group, &ends);
     }
     if (!p->depthwise) return 1;
     ends.out_image = p->depthwise->out_image;
@@ -70,10 +71,10 @@ static int check_second(Check* check, const Chain* c, const Parts* p, Cursor* cu
 static int check_planes(Check* check, const Chain* c, const Parts* p, const int32_t* bounds, int32_t most) {
     const Range middle = steps(c->plane, most), moved = steps(c->moved_plane, most);
     const int32_t channels = bounds[c->group_count];
+    const Place begin = st3_scratch(check, c->middle), end = st3_scratch(check, c->moved);
     Place out;
-    if (p->border && !st3_check_border(check, p->border, st3_scratch(check, c->middle), middle)) return 0;
-    if (p->move && !st3_check_move(check, p->move, st3_scratch(check, c->middle), st3_scratch(check, c->moved), middle, moved))
-        return 0;
+    if (p->border && !st3_check_border(check, p->border, begin, middle)) return 0;
+    if (p->move && !st3_check_move(check, p->move, begin, end, middle, moved)) return 0;
     if (!p->window) return 1;
     Range images = {0, (wide)p->window->out_plane * 4 * channels * (c->images - 1), (uint64_t)p->window->out_plane * 4};
     if (images.high < 0) images = (Range){images.high, 0, images.bits};

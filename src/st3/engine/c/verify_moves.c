@@ -1,4 +1,4 @@
-// What the kernels of moves.h, transpose.h and rows.h read and write.
+// What the kernels of moves.h and transpose.h read and write.
 #include "verify.h"
 
 static int check_width(Check* check, int32_t height, int32_t width) {
@@ -43,8 +43,10 @@ static int read_index(Check* check, const Move* m, const int32_t* index, const u
     for (int64_t v = 0; v < m->vectors;) {
         const int is_square = squares && v + 1 < m->vectors && squares[v];
         const int64_t reach = is_square ? lanes : 1;
-        for (int32_t l = 0; l < lanes; l++)
-            if (index[v * lanes + l] >= 0) *found = join(*found, steps_from(1, index[v * lanes + l], index[v * lanes + l] + reach - 1));
+        for (int32_t l = 0; l < lanes; l++) {
+            const int64_t first = index[v * lanes + l];
+            if (first >= 0) *found = join(*found, steps_from(1, first, first + reach - 1));
+        }
         if (!REQUIRE(check, !is_square || v + lanes < m->vectors, "squares")) return 0;
         v += reach;
     }
@@ -88,7 +90,8 @@ int verify_Transpose(Check* check, const Transpose* t, int32_t tasks) {
     const int32_t lanes = lanes_of(check);
     Place in, out;
     if (!check_width(check, 1, t->width) || !REQUIRE(check, t->rows >= 1 && t->columns >= 1, "columns")) return 0;
-    if (!REQUIRE(check, is_int((wide)t->columns + lanes) && (t->columns + lanes - 1) / lanes == tasks, "tasks")) return 0;
+    if (!REQUIRE(check, is_int((wide)t->columns + lanes), "columns")) return 0;
+    if (!REQUIRE(check, (t->columns + lanes - 1) / lanes == tasks, "tasks")) return 0;
     if (!st3_slot_or_arena(check, t->in_slot, t->in, 0, &in, "in")) return 0;
     if (!st3_slot_or_arena(check, t->out_slot, t->out, 1, &out, "out")) return 0;
     const Range field = sum(steps(t->plane, t->columns), steps(lanes, t->width));
@@ -150,43 +153,4 @@ int verify_Combine(Check* check, const Combine* c, int32_t tasks) {
            (is_null(c->shift) || st3_constant(check, c->shift, c->channels, 4, "shift")) &&
            st3_inside_aligned(check, ends.in, read, "in") &&
            st3_check_results(check, &c->epilogue, &tiles, &ends, c->out_plane, 0, c->channels - 1);
-}
-
-// ---------------------------------------------------------------- rows
-
-static int check_slices(Check* check, const Rows* r) {
-    const int32_t lanes = lanes_of(check);
-    const int64_t* starts = st3_constant(check, r->starts, (wide)r->slices + 1, 8, "starts");
-    const int32_t* order = st3_constant(check, r->order, (wide)r->slices * lanes, 4, "order");
-    if (!starts || !order || !REQUIRE(check, starts[0] >= 0, "starts")) return 0;
-    for (int32_t s = 0; s < r->slices; s++) {
-        if (!REQUIRE(check, starts[s] <= starts[s + 1], "starts")) return 0;
-        if (!REQUIRE(check, !is_null(r->index) || starts[s + 1] - starts[s] <= r->inputs, "starts")) return 0;
-    }
-    for (int64_t i = 0; i < (int64_t)r->slices * lanes; i++)
-        if (!REQUIRE(check, order[i] >= -1 && order[i] < r->outputs, "order")) return 0;
-    const wide count = (wide)starts[r->slices] * lanes;
-    if (!st3_constant(check, r->weights, count, 4, "weights")) return 0;
-    if (is_null(r->index)) return 1;
-    const int32_t* index = st3_constant(check, r->index, count, 4, "index");
-    for (int64_t i = 0; index && i < count; i++)
-        if (!REQUIRE(check, index[i] >= 0 && index[i] < r->inputs, "index")) return 0;
-    return index != 0;
-}
-
-int verify_Rows(Check* check, const Rows* r, int32_t tasks) {
-    Place in, out, residual;
-    if (!REQUIRE(check, r->vectors >= 1 && r->inputs >= 1 && r->outputs >= 1, "vectors")) return 0;
-    if (!REQUIRE(check, r->slices >= 1 && is_int((wide)r->slices * lanes_of(check)), "slices")) return 0;
-    if (!REQUIRE(check, r->slices_per_task >= 1 && is_int((wide)r->slices + r->slices_per_task), "slices_per_task")) return 0;
-    if (!REQUIRE(check, (r->slices + r->slices_per_task - 1) / r->slices_per_task == tasks, "tasks")) return 0;
-    if (!REQUIRE(check, r->function >= 0 && r->function < FUNCTION_COUNT, "function")) return 0;
-    const Range read = {0, ((wide)r->vectors * r->inputs - 1) * 4, 0};
-    const Range write = {0, ((wide)r->vectors * r->outputs - 1) * 4, 0};
-    if (!is_null(r->residual) && !(st3_arena(check, r->residual, &residual, "residual") &&
-                                   st3_inside(check, residual, write, 4, "residual")))
-        return 0;
-    return st3_slot_or_arena(check, r->in_slot, r->in, 0, &in, "in") && st3_inside(check, in, read, 4, "in") &&
-           st3_slot_or_arena(check, r->out_slot, r->out, 1, &out, "out") && st3_inside(check, out, write, 4, "out") &&
-           st3_constant(check, r->bias, (wide)r->slices * lanes_of(check), 4, "bias") && check_slices(check, r);
 }
