@@ -44,9 +44,7 @@ def build(target: Path, extra: tuple[str, ...] = ()) -> Path:
     command = compiler()
     with tempfile.TemporaryDirectory() as folder:
         jobs: list[tuple[str, str, tuple[str, ...]]] = [
-            (each.name, f"{each.stem}.o", ())
-            for each in sorted(SOURCES.glob("*.c"))
-            if each.name != "kernels.c"
+            (each.name, f"{each.stem}.o", ()) for each in sorted(SOURCES.glob("*.c")) if each.name != "kernels.c"
         ]
         for name, flags in instruction_sets().items():
             jobs.append(("kernels.c", f"{name}.o", (f"-DISA={name}", *flags)))
@@ -119,8 +117,10 @@ def write_c_library(folder: Path) -> None:
     if not library.is_file() or not is_sealed(library.read_bytes()):
         build(package)
     folder.mkdir(parents=True, exist_ok=True)
-    (folder / "libst3.so").write_bytes(library.read_bytes()[:-SEAL])
-    shutil.copymode(library, folder / "libst3.so")
+    scratch = folder / f".libst3.so.{os.getpid()}"
+    scratch.write_bytes(library.read_bytes()[:-SEAL])
+    shutil.copymode(library, scratch)
+    os.replace(scratch, folder / "libst3.so")  # a program may have the old one open
     shutil.copy(SOURCES / "st3.h", folder)
 
 
