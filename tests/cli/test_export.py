@@ -8,6 +8,7 @@ import pytest
 import torch
 
 import st3 as library
+from st3.engine.native import is_built
 from st3.files.weights import read_weights
 from st3.models import MODELS
 
@@ -83,12 +84,33 @@ def test_onnx_and_pt2_are_written_and_no_gain_is_claimed(st3, run):
     assert torch.allclose(program(x), torch.tensor(scores), atol=1e-4)
 
 
+@pytest.mark.skipif(not is_built(), reason="the kernels are not built")
+def test_a_file_of_the_engine_is_written_and_gives_the_models_answers(st3, run):
+    answer = st3("export", run, "--to", "engine")
+    assert answer.exit_code == 0, answer.output
+    lines = answer.stdout.splitlines()
+    assert lines[0] == str(run / "model.st3run")
+    assert lines[-1].endswith(")")
+    assert "inputs of 1x1x8x8; the engine gives the model's answers (largest difference " in lines[-1]
+    assert answer.stderr == ""
+    assert library.engine.load(run / "model.st3run")(torch.zeros(1, 1, 8, 8)).shape == (1, 10)
+    answer = st3(
+        "export", run, "--to", "engine", "--batch", "4", "--threads", "2", "--output", run / "four.st3run"
+    )
+    assert answer.exit_code == 0, answer.output
+    four = library.engine.load(run / "four.st3run")
+    assert (four(torch.zeros(4, 1, 8, 8)).shape, four.threads) == ((4, 10), 2)
+    assert not list(run.glob(".*st3run*"))  # no temporary folder is left behind
+
+
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["--to", "tflite"], "export: --to must be one of sparse, onnx, pt2, got 'tflite'"),
+        (["--to", "tflite"], "export: --to must be one of sparse, onnx, pt2, engine, got 'tflite'"),
         (["--values", "fp8"], "export: --values must be one of same, float16, bfloat16, got 'fp8'"),
         (["--to", "onnx", "--values", "float16"], "export: --values float16 goes with --to sparse only"),
+        (["--to", "onnx", "--batch", "4"], "export: --batch goes with --to engine only"),
+        (["--threads", "2"], "export: --threads goes with --to engine only"),
         (["--output", "nowhere/m"], "--output: there is no folder nowhere"),
     ],
 )

@@ -9,10 +9,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.engine.odd_models import randomise
 from tests.engine.outputs import assert_close
+from tests.engine.plan_corpus import verify
 from tests.engine.small_networks import ChannelNorm, Excitation
 from torch import Tensor, nn
 
 import st3
+from st3.engine import native
+from st3.engine.plan.make import make_plan
 
 ACTIVATIONS = [
     nn.ReLU,
@@ -143,6 +146,9 @@ def check(chosen: list[tuple[str, int, int]], sparsity: float, dead: float, seed
     fast = st3.engine.compile(model, x, tune=False)
     with torch.no_grad():
         assert_close(fast(x), model(x), 1e-4)
+    if native.is_built():
+        for isa in native.usable_instruction_sets():
+            assert verify(make_plan(fast.program, isa=isa)) == ""
 
 
 settings_of = {

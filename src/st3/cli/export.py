@@ -17,7 +17,9 @@ __all__ = ["export"]
 
 def export(
     path: Annotated[Path, typer.Argument(metavar="RUN|FILE", help="Folder of a run, or a file of weights.")],
-    to: Annotated[str, typer.Option(help="sparse, onnx or pt2 (torch.export).", metavar="FORMAT")] = "sparse",
+    to: Annotated[
+        str, typer.Option(help="sparse, onnx, pt2 (torch.export) or engine.", metavar="FORMAT")
+    ] = "sparse",
     output: Annotated[
         Path | None, typer.Option(help="The file to write (default: beside the model).", metavar="FILE")
     ] = None,
@@ -34,16 +36,25 @@ def export(
     input: Annotated[
         str | None, typer.Option(help="Shape of one input, if the file does not give it.", metavar="3x32x32")
     ] = None,
+    batch: Annotated[
+        int | None,
+        typer.Option(help="Of an engine file: pictures per call (default: 1).", min=1, metavar="N"),
+    ] = None,
+    threads: Annotated[
+        int | None, typer.Option(help="Of an engine file (default: 1).", min=1, max=1024, metavar="N")
+    ] = None,
     debug: Annotated[bool, Debug] = False,
 ) -> None:
-    """Write a trained model in another format: a small sparse file, ONNX, or a torch.export program.
+    """Write a trained model in another format: a small sparse file, ONNX, torch.export, or for the engine.
 
     For example: st3 export runs/first --to sparse --values float16
     """
     from ..experiments.exporting import export_stored
 
     shape = None if input is None else input_shape(input)
-    made = export_stored(path, to, output=output, values=values, model=model, input_shape=shape)
+    made = export_stored(
+        path, to, output=output, values=values, model=model, input_shape=shape, batch=batch, threads=threads
+    )
     print(f"{made.path}\n\n{_describe(made)}")
 
 
@@ -56,10 +67,9 @@ def _describe(made: "Export") -> str:
         ["as a sparse file (--to sparse)", size_text(made.sparse.file_bytes)],
         ["bound: values and entropy of positions", size_text(round(made.sparse.bound_bytes))],
     ]
-    return "\n".join(
-        [
-            text_table(["size", ""], rows),
-            str(made.program).partition(": ")[2],
-            "No gain from zeros: this format stores them, and runtimes multiply by them, like any other number.",
+    lines = [text_table(["size", ""], rows), str(made.program).partition(": ")[2]]
+    if not made.skips_zeros:
+        lines += [
+            "No gain from zeros: this format stores them, and runtimes multiply by them, like any other number."
         ]
-    )
+    return "\n".join(lines)

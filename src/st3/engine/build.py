@@ -3,6 +3,7 @@
 Needs the standard library and a C compiler only: the installer loads this file without the package.
 """
 
+import argparse
 import hashlib
 import os
 import platform
@@ -143,11 +144,34 @@ def call(command: list[str]) -> str:
     return result.stdout
 
 
+def write_c_library(folder: Path) -> None:
+    """Write libst3.so and st3.h into a folder, for C programs; the library in the package is built if needed."""
+    package = Path(__file__).parent
+    library = package / LIBRARY
+    if not library.is_file() or not is_sealed(library.read_bytes()):
+        build(package)
+    folder.mkdir(parents=True, exist_ok=True)
+    scratch = folder / f".libst3.so.{os.getpid()}"
+    scratch.write_bytes(library.read_bytes()[:-SEAL])
+    shutil.copymode(library, scratch)
+    os.replace(scratch, folder / "libst3.so")  # a program may have the old one open
+    shutil.copy(SOURCES / "st3.h", folder)
+
+
 def main() -> None:
-    """Build the library inside the package."""
+    """Build the library inside the package, or write it and its header to a folder."""
+    parser = argparse.ArgumentParser(prog="python -m st3.engine.build", description=main.__doc__)
+    parser.add_argument(
+        "--library", type=Path, metavar="FOLDER", help="write libst3.so and st3.h there, for C programs"
+    )
+    folder = parser.parse_args().library
     try:
-        print(build(Path(__file__).parent))
-    except BuildError as error:
+        if folder is None:
+            print(build(Path(__file__).parent))
+        else:
+            write_c_library(folder)
+            print(f"{folder / 'libst3.so'}\n{folder / 'st3.h'}")
+    except (BuildError, OSError) as error:
         raise SystemExit(f"error: {error}") from None
 
 

@@ -1,9 +1,11 @@
 """`compile` and the compiled model, which has one program per input shape."""
 
+import os
 import statistics
 import time
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any, NoReturn
 
 import torch
@@ -20,6 +22,7 @@ from .optimise import optimise
 from .program import Program
 from .report import report_text
 from .run import make_runner
+from .saving import save_program
 from .specialisation import OwnWay, Specialisation, torch_threads
 
 __all__ = ["Compiled", "compile"]
@@ -106,10 +109,28 @@ class Compiled:
         """The steps for the last shape used, made anew: a compiled model keeps its weights as kernels read them."""
         return self._program(self._last.given)
 
+    def save(self, path: str | os.PathLike[str], *, instruction_sets: Sequence[str] | None = None) -> Path:
+        """Write the engine's program for the last shape used to a file, for `st3.engine.load` and for C (c/st3.h).
+
+        The file has a plan for each instruction set, by default all that this processor can run: the best one as it
+        was tuned, the others by estimates. A model with steps in torch cannot be saved; the error names them.
+        """
+        last, target = self._last, Path(path)
+        translation, program = self._translated(last.given)
+        planned = getattr(getattr(last, "runner", None), "planned", None)
+        save_program(
+            target, self._name, last.given, translation, program, self._threads, planned, instruction_sets
+        )
+        return target
+
     def _program(self, leaves: list[Any]) -> Program:
+        return self._translated(leaves)[1]
+
+    def _translated(self, leaves: list[Any]) -> tuple[Translation, Program]:
         args, kwargs = tree_unflatten(leaves, self._spec)
         with self._model.whole() as model:
-            return optimise(_translate(model, args, kwargs).program)
+            translation = _translate(model, args, kwargs)
+            return translation, optimise(translation.program)
 
     def _for(self, leaves: list[Any], spec: TreeSpec) -> Specialisation | OwnWay:
         # The type is part of the key: 1, True and 1.0 are equal, but a model may distinguish them.

@@ -5,7 +5,7 @@ import ctypes
 import hashlib
 import os
 from collections.abc import Sequence
-from ctypes import POINTER, byref, c_char_p, c_double, c_float, c_int32, c_int64, c_void_p
+from ctypes import POINTER, byref, c_char_p, c_double, c_float, c_int32, c_int64, c_uint64, c_void_p
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -40,7 +40,7 @@ def is_built() -> bool:
     return library_path().is_file()
 
 
-# name -> result and arguments, as session.h, schema.h and model.h declare them
+# name -> result and arguments, as session.h, schema.h, verify.h, model.h and st3.h declare them
 FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {
     "st3_schema": (c_char_p, []),
     "st3_kernels": (c_void_p, [c_char_p]),
@@ -55,6 +55,17 @@ FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {
     "st3_session_arena": (c_void_p, [c_void_p]),
     "st3_session_run": (c_int32, [c_void_p, c_void_p, c_int32, c_int32]),
     "st3_session_time": (c_double, [c_void_p, c_void_p, c_void_p, c_int32]),
+    "st3_verify": (c_int32, [c_void_p, c_void_p, c_int32, c_char_p]),
+    "st3_checksum": (c_uint64, [c_char_p, c_int64]),
+    "st3_open": (c_void_p, [c_char_p, c_char_p, c_char_p]),
+    "st3_close": (None, [c_void_p]),
+    "st3_inputs": (c_void_p, [c_void_p, POINTER(c_int32)]),
+    "st3_outputs": (c_void_p, [c_void_p, POINTER(c_int32)]),
+    "st3_isa": (c_char_p, [c_void_p]),
+    "st3_threads": (c_int32, [c_void_p]),
+    "st3_start": (c_void_p, [c_void_p, c_int32, c_char_p]),
+    "st3_run": (c_int32, [c_void_p, c_void_p, c_void_p, c_char_p]),
+    "st3_stop": (None, [c_void_p]),
 }
 
 

@@ -53,7 +53,7 @@ def parse(text: str) -> Schema:
         made[name] = type(name, (Fields,), {"_fields_": members})
     numbers = dict(each.split("=") for each in lists["numbers"])
     return Schema(
-        made, lists["kinds"], lists["functions"], {key: int(value) for key, value in numbers.items()}
+        made, lists["kinds"], lists["functions"], {key: int(value, 0) for key, value in numbers.items()}
     )
 
 

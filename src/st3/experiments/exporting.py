@@ -1,4 +1,4 @@
-"""Writes a stored model in another format: sparse file, ONNX, torch.export program."""
+"""Writes a stored model in another format: sparse file, ONNX, torch.export program, file of the engine."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,7 +20,7 @@ from .stored_model import StoredModel, read_stored_model
 
 __all__ = ["Export", "export_stored"]
 
-SUFFIXES = {"sparse": ".sparse.safetensors", "onnx": ".onnx", "pt2": ".pt2"}
+SUFFIXES = {"sparse": ".sparse.safetensors", "onnx": ".onnx", "pt2": ".pt2", "engine": ".st3run"}
 
 
 @dataclass(frozen=True)
@@ -32,6 +32,7 @@ class Export:
     file_bytes: int
     sparse: SparseSize  # of the sparse file that was written, or that could be
     program: ExportedFile | None = None  # None: the sparse file was written
+    skips_zeros: bool = False  # whether those who run the program do
 
 
 def export_stored(
@@ -42,26 +43,48 @@ def export_stored(
     values: str = "same",
     model: str | None = None,
     input_shape: tuple[int, ...] | None = None,
+    batch: int | None = None,
+    threads: int | None = None,
 ) -> Export:
-    """Write the model of a run's folder or of a file in the format `to`: "sparse", "onnx" or "pt2".
+    """Write the model of a run's folder or of a file in the format `to`: "sparse", "onnx", "pt2" or "engine".
 
     The file is `output`, or by default lies beside the model; with rounded `values` its name says so, and the lossless
     sparse file stays. `model` and `input_shape` (channels, height, width) are needed if the source does not name them.
+    A file of the engine is for one `batch` size and number of `threads`, by default 1 each.
     """
-    _check(to, values)
+    _check(to, values, batch, threads)
     stored = read_stored_model(Path(path))
     target = _choose_target(Path(path), stored.path, to, values, None if output is None else Path(output))
     if to == "sparse":
         size = save_sparse(stored.weights, target, values=cast(Values, values), metadata=stored.about)
         return Export(stored.path, target, size.file_bytes, size)
-    network, example = _build(stored, model, input_shape)
-    program = (export_onnx if to == "onnx" else export_program)(network, example, target)
+    # A traced program needs two pictures: with one it would be fixed to a batch of 1.
+    network, example = _build(stored, model, input_shape, (batch or 1) if to == "engine" else 2)
+    if to == "engine":
+        program = _export_engine(network, example, target, threads or 1)
+    else:
+        program = (export_onnx if to == "onnx" else export_program)(network, example, target)
     size = sparse_size(stored.weights, metadata=stored.about)
-    return Export(stored.path, target, program.file_bytes, size, program)
+    return Export(stored.path, target, program.file_bytes, size, program, skips_zeros=to == "engine")
 
 
-def _check(to: str, values: str) -> None:
+def _export_engine(
+    network: torch.nn.Module, example: torch.Tensor, target: Path, threads: int
+) -> ExportedFile:
+    from ..engine.native import NativeError  # the engine is imported when it is used
+    from .engine_file import export_engine
+
+    try:
+        return export_engine(network, example, target, threads)
+    except (ValueError, NativeError) as error:
+        raise SettingsError("export", [str(error)]) from error
+
+
+def _check(to: str, values: str, batch: int | None, threads: int | None) -> None:
     faults = []
+    for option, number in (("--batch", batch), ("--threads", threads)):
+        if number is not None and to != "engine":
+            faults.append(f"{option} goes with --to engine only")
     if to not in SUFFIXES:
         faults.append(f"--to must be one of {', '.join(SUFFIXES)}, got {to!r}")
     if values not in VALUES:
@@ -88,12 +111,12 @@ def _choose_target(given: Path, source: Path, to: str, values: str, output: Path
 
 
 def _build(
-    stored: StoredModel, model: str | None, input_shape: tuple[int, ...] | None
+    stored: StoredModel, model: str | None, input_shape: tuple[int, ...] | None, batch: int
 ) -> tuple[torch.nn.Module, torch.Tensor]:
     """Return the network and an example input."""
     made_by = stored.made_by(model)
     shape = input_shape or stored.shape
-    check_input(shape, batch=2)
+    check_input(shape, batch)
     faults = []
     if made_by is None:
         faults.append("it does not name its model: add --model NAME")
@@ -104,7 +127,7 @@ def _build(
     made = rebuild(stored, made_by, shape)
     try:
         # Random numbers, not zeros: otherwise the check of the exported file would not notice wrong weights.
-        return made.network, made.make_inputs(2, shape)
+        return made.network, made.make_inputs(batch, shape)
     except RuntimeError as error:
         raise SettingsError(
             "--input", [f"{made.task.examples} of {shape_text(shape)} cannot be made: {quote_error(error)}"]

@@ -6,7 +6,6 @@
 #include "lanes.h"
 #include "plan.h"
 
-#define NORM_VECTORS 4  // adjacent vectors at a time, so that whole runs of cache lines are read
 
 INLINE vec inverse_root(vec x) {
     vec v;

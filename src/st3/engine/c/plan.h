@@ -21,7 +21,8 @@
 #define STRUCTURE 3
 #define REGION_SHIFT 60
 #define LANEWISE_PREFETCH 8  // taps beyond the last one that the lanewise kernel reads
-#define NUMBERS(X) X(ARENA) X(CONSTANT) X(STRUCTURE) X(REGION_SHIFT) X(LANEWISE_PREFETCH)
+#define NORM_VECTORS 4  // adjacent vectors that a norm computes at a time, so that whole runs of cache lines are read
+#define NUMBERS(X) X(ARENA) X(CONSTANT) X(STRUCTURE) X(REGION_SHIFT) X(LANEWISE_PREFETCH) X(NORM_VECTORS)
 
 // Activations that are not a clamp, in the order of their numbers.
 #define FUNCTIONS(A) \

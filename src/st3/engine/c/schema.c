@@ -3,6 +3,8 @@
 
 #include <stddef.h>
 
+#include "model.h"
+
 #define TEXT_P(S, type, name) "p " #name ","
 #define TEXT_L(S, name) "l " #name ","
 #define TEXT_I(S, name) "i " #name ","
@@ -20,8 +22,8 @@
 // One line per structure, "name:type field,...", then the kinds of steps and the activations in the order of their
 // numbers, and the numbers that Python needs.
 PUBLIC const char* st3_schema(void) {
-    return ELEMENTS(TEXT) ARGUMENTS(TEXT) "kinds:" KINDS_OF(TEXT_KIND) "\nfunctions:" FUNCTIONS(TEXT_FUNCTION)
-        "\nnumbers:" NUMBERS(TEXT_NUMBER) "\n";
+    return ELEMENTS(TEXT) ARGUMENTS(TEXT) RECORDS(TEXT) "kinds:" KINDS_OF(TEXT_KIND)
+        "\nfunctions:" FUNCTIONS(TEXT_FUNCTION) "\nnumbers:" NUMBERS(TEXT_NUMBER) FILE_NUMBERS(TEXT_NUMBER) "\n";
 }
 
 #define POINTER_P(S, type, name) offsetof(S, name),

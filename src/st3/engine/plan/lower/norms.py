@@ -14,8 +14,6 @@ from ..values import FieldArray
 from .dispatch import lower
 from .rowwise import emit_rowwise, has_few_rows
 
-NORM_VECTORS = 4  # of a task
-
 
 @lower.register
 def _(step: Norm, planner: Planner) -> None:
@@ -27,7 +25,7 @@ def _(step: Norm, planner: Planner) -> None:
     else:
         source, target = planner.row_field(step.sources[0]), planner.new_row_field(step.target)
     geometry = target.field.geometry
-    tasks = target.field.groups * geometry.height * -(-geometry.width // NORM_VECTORS)
+    tasks = target.field.groups * geometry.height * -(-geometry.width // schema.number("NORM_VECTORS"))
 
     def make(assembly: Assembly) -> tuple[Structure, int]:
         return schema.Norm(

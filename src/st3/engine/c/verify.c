@@ -1,0 +1,139 @@
+// Checks a plan as a whole: its structures do not overlap, its references lead somewhere, every step passes its check.
+#include "verify.h"
+
+#include <stdio.h>
+#include <string.h>
+
+#include "schema.h"
+#include "st3.h"
+
+#define MOST_FLOATS (1ll << 40)  // of memory: more is surely damage
+#define MOST_TASKS (1 << 30)     // of a step: threads count a little beyond the last one
+
+typedef int (*Verify)(Check* check, const void* step, int32_t tasks);
+#define VERIFY(kind, S) [kind] = (Verify)verify_##S,
+static const Verify verify_step[KINDS] = {KINDS_OF(VERIFY)};
+#define NAME(kind, S) [kind] = #S,
+static const char* const names[KINDS] = {KINDS_OF(NAME)};
+
+// ---------------------------------------------------------------- places
+
+int st3_inside(Check* check, Place place, Range range, int64_t bytes, const char* field) {
+    return REQUIRE(check, place.start + range.low >= 0 && place.start + range.high + bytes <= place.size, field) &&
+           REQUIRE(check, (((uint64_t)place.start | range.bits) & 3) == 0, field);
+}
+
+int st3_inside_aligned(Check* check, Place place, Range range, const char* field) {
+    uint64_t mask = vector_bytes(check) - 1;
+    return st3_inside(check, place, range, vector_bytes(check), field) &&
+           REQUIRE(check, (((uint64_t)place.start | range.bits) & mask) == 0, field);
+}
+
+int st3_arena(Check* check, const void* reference, Place* place, const char* field) {
+    *place = (Place){number_of(reference), (wide)check->plan->arena * 4};
+    return REQUIRE(check, region_of(reference) == ARENA, field);
+}
+
+int st3_slot_or_arena(Check* check, int32_t slot, const void* reference, int is_output, Place* place,
+                      const char* field) {
+    if (slot < 0) return st3_arena(check, reference, place, field);
+    int32_t first = is_output ? check->inputs : 0, end = is_output ? check->plan->slot_count : check->inputs;
+    if (!REQUIRE(check, slot >= first && slot < end, field)) return 0;
+    *place = (Place){0, (wide)check->plan->slots[slot] * 4};
+    return 1;
+}
+
+Place st3_scratch(const Check* check, wide floats) { return (Place){floats * 4, (wide)check->plan->scratch * 4}; }
+
+int64_t st3_constant_bytes(const Check* check, const void* reference) {
+    return region_of(reference) == CONSTANT ? check->plan->constants[number_of(reference)].bytes : 0;
+}
+
+const void* st3_constant(Check* check, const void* reference, wide count, int64_t element_bytes, const char* field) {
+    int is_there = region_of(reference) == CONSTANT && count >= 0 &&
+                   count * element_bytes <= st3_constant_bytes(check, reference);
+    return REQUIRE(check, is_there, field) ? check->plan->constants[number_of(reference)].address : 0;
+}
+
+const void* st3_nested(Check* check, const void* reference, int32_t kind, const char* field) {
+    const Plan* plan = check->plan;
+    int64_t number = number_of(reference);
+    int32_t low = 0, high = plan->nested_count;
+    while (low < high) {
+        int32_t middle = low + (high - low) / 2;
+        if (plan->nested[middle].arguments < number) low = middle + 1;
+        else high = middle;
+    }
+    int is_there = region_of(reference) == STRUCTURE && low < plan->nested_count &&
+                   plan->nested[low].arguments == number && plan->nested[low].kind == kind;
+    return REQUIRE(check, is_there, field) ? plan->structures + number : 0;
+}
+
+const int32_t* st3_variant(const Check* check, int32_t kind, int32_t number) {
+    const int32_t* variant = check->kernels->variants;
+    for (int32_t i = 0; i < check->kernels->variant_count; i++, variant += 5)
+        if (variant[4] == kind && number-- == 0) return variant;
+    return 0;
+}
+
+// ---------------------------------------------------------------- the whole plan
+
+static int check_sizes(Check* check, const Plan* plan) {
+    int passed = REQUIRE(check, plan->arena >= 0 && plan->arena <= MOST_FLOATS, "arena") &&
+                 REQUIRE(check, plan->scratch >= 0 && plan->scratch <= MOST_FLOATS, "scratch") &&
+                 REQUIRE(check, plan->parts >= 1, "parts") &&
+                 REQUIRE(check, plan->threads >= 1 && plan->threads <= ST3_MOST_THREADS, "threads") &&
+                 REQUIRE(check, check->inputs >= 0 && check->inputs <= plan->slot_count, "slot_count");
+    for (int32_t i = 0; i < plan->slot_count && passed; i++)
+        passed = REQUIRE(check, plan->slots[i] >= 0 && (wide)plan->slots[i] * plan->parts <= MOST_FLOATS, "slots");
+    for (int32_t i = 0; i < plan->constant_count && passed; i++)
+        passed = REQUIRE(check, plan->constants[i].bytes >= 0, "constants") &&
+                 REQUIRE(check, (uintptr_t)plan->constants[i].address % 64 == 0, "constants");
+    return passed;
+}
+
+// Steps and nested structures are in the order of their places, and none overlaps another: binding changes each once.
+static int check_places(Check* check, const Plan* plan) {
+    int64_t end = 0;
+    int32_t i = 0, j = 0;
+    while (i < plan->step_count || j < plan->nested_count) {
+        int is_step = j == plan->nested_count ||
+                      (i < plan->step_count && plan->steps[i].arguments < plan->nested[j].arguments);
+        const Step* next = is_step ? plan->steps + i++ : plan->nested + j++;
+        if (!REQUIRE(check, next->kind >= 0 && next->kind < KINDS, "kind")) return 0;
+        if (!REQUIRE(check, next->arguments >= end && next->arguments % 16 == 0, "arguments")) return 0;
+        end = next->arguments + st3_layouts[next->kind].size;
+        if (!REQUIRE(check, end <= plan->structure_bytes, "arguments")) return 0;
+    }
+    return 1;
+}
+
+static int check_references(Check* check, const Step* step) {
+    const Plan* plan = check->plan;
+    for (const int32_t* pointer = st3_layouts[step->kind].pointers; *pointer >= 0; pointer++) {
+        const void* reference;
+        memcpy(&reference, plan->structures + step->arguments + *pointer, 8);
+        int64_t ends[] = {INT64_MAX, 4 * plan->arena + 1, plan->constant_count, plan->structure_bytes};
+        uint64_t region = region_of(reference);
+        if (!REQUIRE(check, region <= STRUCTURE && number_of(reference) < ends[region], "a reference")) return 0;
+    }
+    return 1;
+}
+
+int32_t st3_verify(const Plan* plan, const Kernels* kernels, int32_t inputs, char* error) {
+    Check check = {plan, kernels, inputs, 0};
+    int32_t step = 0;
+    char where[64] = "the plan";
+    int passed = check_sizes(&check, plan) && check_places(&check, plan);
+    for (int32_t i = 0; i < plan->nested_count && passed; i++) passed = check_references(&check, plan->nested + i);
+    for (; step < plan->step_count && passed; step++) {
+        const Step* each = plan->steps + step;
+        passed = REQUIRE(&check, each->tasks >= 1 && each->tasks <= MOST_TASKS, "tasks") &&
+                 check_references(&check, each) &&
+                 verify_step[each->kind](&check, plan->structures + each->arguments, each->tasks);
+        if (!passed) snprintf(where, sizeof where, "step %d (%s)", step, names[each->kind]);
+    }
+    if (!passed && error)
+        snprintf(error, ST3_ERROR, "%s for %s has a wrong value: %s", where, kernels->name, check.fault);
+    return passed ? 0 : -1;
+}

@@ -1,0 +1,123 @@
+// What the kernels of dense.h and lanewise.h read and write.
+#include "verify.h"
+
+int st3_begin_dense(Check* check, const Dense* d, Cursor* cursor) {
+    *cursor = (Cursor){0};
+    Grid grid = {d->tiles, d->tile_count, d->in_row, d->in_column, d->out_row, d->epilogue.residual_row, d->mask_row};
+    if (!REQUIRE(check, d->group_count >= 1 && d->block_count >= 1, "block_count")) return 0;
+    const int32_t* bounds = st3_constant(check, d->bounds, (wide)d->group_count + 1, 4, "bounds");
+    const int32_t* blocks = st3_constant(check, d->blocks, (wide)d->block_count + 1, 4, "blocks");
+    if (!bounds || !blocks || !st3_check_ascending(check, bounds, d->group_count, "bounds")) return 0;
+    if (!st3_check_ascending(check, blocks, d->block_count, "blocks")) return 0;
+    const int32_t end = blocks[d->block_count];
+    const int32_t* taps = st3_constant(check, d->taps, end, 4, "taps");
+    if (!taps || !st3_check_tiles(check, DENSE, &grid, 0, &cursor->tiles)) return 0;
+    if (!REQUIRE(check, blocks[0] < end, "blocks")) return 0;
+    Range all = at(taps[blocks[0]]);
+    for (int32_t t = blocks[0]; t < end; t++) all = join(all, at(taps[t]));
+    cursor->tiles.in = sum(cursor->tiles.in, all);
+    return REQUIRE(check, is_int((wide)d->group_count * d->block_count), "block_count");
+}
+
+int st3_check_dense(Check* check, const Dense* d, Cursor* cursor, int32_t group, const Ends* ends) {
+    const int32_t* bounds = st3_constant(check, d->bounds, (wide)d->group_count + 1, 4, "bounds");
+    const int32_t* blocks = st3_constant(check, d->blocks, (wide)d->block_count + 1, 4, "blocks");
+    const int64_t* starts = st3_constant(check, d->starts, (wide)d->group_count * d->block_count, 8, "starts");
+    if (!bounds || !blocks || !starts) return 0;
+    const int32_t first = bounds[group], end = bounds[group + 1], outputs = cursor->tiles.outputs;
+    if (!REQUIRE(check, first < end && is_int(end), "bounds")) return 0;
+    const int64_t padded = ((int64_t)end - first + outputs - 1) / outputs * outputs;
+    if (!st3_constant(check, d->bias, first + padded, 4, "bias")) return 0;
+    for (int32_t b = 0; b < d->block_count; b++) {
+        const int64_t start = starts[(int64_t)group * d->block_count + b];
+        const wide weights = start + (wide)padded * (blocks[b + 1] - blocks[b]);
+        if (!REQUIRE(check, start >= 0, "starts") || !st3_constant(check, d->weights, weights, 4, "weights")) return 0;
+    }
+    if (d->block_count > 1 && !st3_check_partial(check, &cursor->tiles, padded)) return 0;
+    return st3_inside_aligned(check, ends->in, sum(cursor->tiles.in, steps(ends->in_image, ends->images)), "in") &&
+           st3_check_results(check, &d->epilogue, &cursor->tiles, ends, d->out_plane, first, end - 1);
+}
+
+int verify_Dense(Check* check, const Dense* d, int32_t tasks) {
+    Cursor cursor;
+    Ends ends;
+    if (!st3_check_tasks(check, tasks, d->group_count, d->tile_count, d->images)) return 0;
+    if (!st3_whole_ends(check, d->in, d->out, d->in_image, d->out_image, d->images, &ends)) return 0;
+    if (!st3_begin_dense(check, d, &cursor)) return 0;
+    for (int32_t group = 0; group < d->group_count; group++)
+        if (!st3_check_dense(check, d, &cursor, group, &ends)) return 0;
+    return 1;
+}
+
+// The lanes that the spans of a tile read, as a range. The spans of all tiles lie one after another.
+static int read_spans(Check* check, const Lanewise* a, const Tile* tile, int32_t* next, Range* found) {
+    const int64_t count = st3_constant_bytes(check, a->spans) / sizeof(Span);
+    const Span* spans = st3_constant(check, a->spans, 1, sizeof(Span), "spans");
+    if (!spans || !REQUIRE(check, tile->kernel == *next, "tiles: kernel")) return 0;
+    for (;;) {
+        if (!REQUIRE(check, *next < count, "spans")) return 0;
+        const Span* span = spans + (*next)++;
+        const int32_t* variant = span->kernel < 0 ? 0 : st3_variant(check, LANEWISE, span->kernel);
+        if (!REQUIRE(check, variant, "spans: kernel")) return 0;
+        Range lanes = rectangle(span->lane, a->lane_row, variant[0], 1, variant[1]);
+        if (!REQUIRE(check, lanes.low >= 0 && lanes.high < vector_bytes(check), "spans: lane")) return 0;
+        *found = span == spans + tile->kernel ? lanes : join(*found, lanes);
+        if (span->is_last) return 1;
+    }
+}
+
+int st3_begin_lanewise(Check* check, const Lanewise* a, Cursor* cursor) {
+    *cursor = (Cursor){0};
+    Tiles* tiles = &cursor->tiles;
+    if (!REQUIRE(check, a->group_count >= 1 && a->tile_count >= 1 && a->tap_count >= 1, "tap_count")) return 0;
+    if (!REQUIRE(check, a->images >= 1 && is_int((wide)a->tile_count * a->images), "images")) return 0;
+    const Tile* tile = st3_constant(check, a->tiles, a->tile_count, sizeof(Tile), "tiles");
+    const int32_t* bounds = st3_constant(check, a->bounds, (wide)a->group_count + 1, 4, "bounds");
+    const int32_t* taps = st3_constant(check, a->taps, (wide)a->tap_count + LANEWISE_PREFETCH, 4, "taps");
+    const int32_t* variant = st3_variant(check, LANEWISE, 0);
+    if (!tile || !bounds || !taps || !REQUIRE(check, variant, "kernels")) return 0;
+    if (!st3_check_ascending(check, bounds, a->group_count, "bounds")) return 0;
+    tiles->outputs = variant[3];
+    tiles->vectors = 1;
+    int32_t next = 0;
+    for (int32_t t = 0; t < a->tile_count; t++, tile++) {
+        Range lanes = at(0);
+        if (!read_spans(check, a, tile, &next, &lanes)) return 0;
+        Tiles own = {sum(at((wide)tile->in * 4), lanes), at((wide)tile->out * 4), at((wide)tile->residual * 4),
+                     at((wide)tile->mask * 4), 0, 0};
+        tiles->in = t ? join(tiles->in, own.in) : own.in;
+        tiles->out = t ? join(tiles->out, own.out) : own.out;
+        tiles->residual = t ? join(tiles->residual, own.residual) : own.residual;
+        tiles->mask = t ? join(tiles->mask, own.mask) : own.mask;
+    }
+    Range all = at(taps[0]);
+    for (int32_t t = 0; t < a->tap_count; t++) all = join(all, at(taps[t]));
+    tiles->in = sum(tiles->in, all);
+    return REQUIRE(check, (wide)lanes_of(check) * tiles->outputs <= check->plan->scratch, "scratch");
+}
+
+int st3_check_lanewise(Check* check, const Lanewise* a, Cursor* cursor, int32_t group, const Ends* ends) {
+    const int32_t* bounds = st3_constant(check, a->bounds, (wide)a->group_count + 1, 4, "bounds");
+    const int64_t* starts = st3_constant(check, a->starts, (wide)a->group_count + 1, 8, "starts");
+    if (!bounds || !starts) return 0;
+    const int32_t first = bounds[group], end = bounds[group + 1], outputs = cursor->tiles.outputs;
+    if (!REQUIRE(check, first < end && is_int(end), "bounds")) return 0;
+    const int64_t padded = ((int64_t)end - first + outputs - 1) / outputs * outputs, start = starts[group];
+    if (!REQUIRE(check, start >= 0 && start % lanes_of(check) == 0 && starts[group + 1] >= start, "starts")) return 0;
+    return st3_constant(check, a->weights, starts[group + 1], 4, "starts") &&
+           st3_constant(check, a->weights, start + (wide)padded * a->tap_count, 4, "weights") &&
+           st3_constant(check, a->bias, first + padded, 4, "bias") &&
+           st3_inside(check, ends->in, sum(cursor->tiles.in, steps(ends->in_image, ends->images)), 4, "in") &&
+           st3_check_results(check, &a->epilogue, &cursor->tiles, ends, a->out_plane, first, end - 1);
+}
+
+int verify_Lanewise(Check* check, const Lanewise* a, int32_t tasks) {
+    Cursor cursor;
+    Ends ends;
+    if (!st3_check_tasks(check, tasks, a->group_count, a->tile_count, a->images)) return 0;
+    if (!st3_whole_ends(check, a->in, a->out, a->in_image, a->out_image, a->images, &ends)) return 0;
+    if (!st3_begin_lanewise(check, a, &cursor)) return 0;
+    for (int32_t group = 0; group < a->group_count; group++)
+        if (!st3_check_lanewise(check, a, &cursor, group, &ends)) return 0;
+    return 1;
+}

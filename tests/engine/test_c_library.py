@@ -1,0 +1,159 @@
+"""The library for C programs: the example, threads, the verifier, and files damaged at random."""
+
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+import torch
+from tests.engine import plan_corpus
+from torch import nn
+
+import st3
+from st3.engine import native
+from st3.engine.build import SOURCES, compiler, instruction_sets, write_c_library
+
+ROOT = Path(__file__).parents[2]
+HERE = Path(__file__).parent
+WAIT = 240  # seconds
+
+pytestmark = [
+    pytest.mark.skipif(not native.is_built(), reason="the kernels are not built"),
+    pytest.mark.skipif(not shutil.which("cc"), reason="needs a C compiler"),
+]
+
+
+def run(*command: object, **options: object) -> subprocess.CompletedProcess[str]:
+    words = [str(word) for word in command]
+    return subprocess.run(words, capture_output=True, text=True, check=False, timeout=WAIT, **options)  # type: ignore[call-overload, no-any-return]
+
+
+@pytest.fixture(scope="module")
+def library(tmp_path_factory) -> Path:
+    folder = tmp_path_factory.mktemp("library")
+    write_c_library(folder)
+    assert sorted(each.name for each in folder.iterdir()) == ["libst3.so", "st3.h"]
+    return folder
+
+
+def compile_program(library: Path, source: Path, program: Path, *flags: object) -> None:
+    libraries = [f"-L{library}", "-lst3", f"-Wl,-rpath,{library}", "-lpthread"]
+    flags = ("-O1", "-Wall", "-Wextra", "-Werror", f"-I{library}", *flags)
+    built = run(*compiler(), *flags, source, "-o", program, *libraries)
+    assert built.returncode == 0, built.stderr
+
+
+@pytest.fixture(scope="module")
+def model() -> nn.Module:
+    torch.manual_seed(0)
+    return nn.Sequential(
+        nn.Conv2d(3, 8, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2), nn.Conv2d(8, 12, 3), nn.ReLU(),
+        nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(12, 10),
+    ).eval()  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def file(model, tmp_path_factory) -> Path:
+    fast = st3.engine.compile(model, torch.zeros(1, 3, 16, 16), tune=False, threads=2)
+    return fast.save(tmp_path_factory.mktemp("file") / "model.st3run")
+
+
+@pytest.mark.skipif(not shutil.which("make"), reason="needs make")
+def test_the_example_runs_without_python_and_without_torch(library, model, file, tmp_path):
+    example = shutil.copytree(ROOT / "examples" / "c", tmp_path / "c")
+    built = run("make", "-C", example, f"ST3={library}")
+    assert built.returncode == 0, built.stderr
+    x = torch.arange(3 * 16 * 16) % 97 / 96
+    scores = model(x.view(1, 3, 16, 16))[0].detach()
+    answer = run(example / "main", file, env={})
+    found = re.fullmatch(r"output: the largest of 10 numbers is number (\d), (-?[\d.]+)\n", answer.stdout)
+    assert found, answer
+    assert int(found[1]) == int(scores.argmax())
+    assert float(found[2]) == pytest.approx(float(scores.max()), abs=1e-5)
+    needed = run("ldd", example / "main").stdout
+    assert "libst3.so" in needed
+    assert "python" not in needed
+    assert "torch" not in needed
+
+
+def test_the_example_is_short():
+    assert len((ROOT / "examples" / "c" / "main.c").read_text().splitlines()) <= 60
+
+
+def test_the_header_is_complete_in_c_and_in_cpp(library, tmp_path):
+    for suffix, standard in ((".c", "c99"), (".cc", "c++11")):
+        source = tmp_path / f"only{suffix}"
+        source.write_text('#include <st3.h>\nint main(void) { return st3_open("x", 0, 0) != 0; }\n')
+        language = "c" if suffix == ".c" else "c++"
+        flags = ["-fsyntax-only", "-Wall", "-Werror", f"-std={standard}", f"-I{library}"]
+        built = run(*compiler(), *flags, "-x", language, source)
+        if "installed" in built.stderr or "cc1plus" in built.stderr:
+            continue  # no C++ compiler
+        assert built.returncode == 0, built.stderr
+
+
+def test_every_function_of_the_header_is_in_the_library(library):
+    declared = re.findall(r"(?m)^ST3_API .*?(st3_\w+)\(", (SOURCES / "st3.h").read_text())
+    loaded = native.library()
+    assert len(declared) == 10
+    assert all(hasattr(loaded, name) for name in declared)
+
+
+def test_many_threads_share_a_model_with_a_session_each(library, file, tmp_path):
+    compile_program(library, HERE / "run_in_threads.c", tmp_path / "threads")
+    answer = run(tmp_path / "threads", file, 6, 50)
+    assert (answer.returncode, answer.stdout, answer.stderr) == (0, "0 wrong\n", "")
+
+
+# ---------------------------------------------------------------- the verifier
+
+
+@pytest.mark.parametrize("isa", ["avx512", "avx2", "baseline"])
+def test_the_verifier_accepts_every_plan_that_is_made_here(isa):
+    if isa not in native.usable_instruction_sets():
+        pytest.skip(f"{isa} is not available")
+    kinds: set[str] = set()
+    for planned in plan_corpus.plans(32, isa):
+        assert planned.is_whole
+        assert plan_corpus.verify(planned) == ""
+        kinds |= plan_corpus.kinds_of(planned.plan)
+    assert kinds == {*native.schema.schema().kinds}
+
+
+def counts(answer: subprocess.CompletedProcess[str]) -> dict[str, int]:
+    assert answer.returncode == 0, answer.stdout + answer.stderr[-4000:]
+    words = answer.stdout.split()
+    return {name: int(number) for name, number in zip(words[::2], words[1::2], strict=True)}
+
+
+def test_damaged_files_do_no_damage(library, tmp_path):
+    fuzz = tmp_path / "fuzz"
+    compile_program(library, HERE / "fuzz_plan.c", fuzz, "-std=gnu11", f"-I{SOURCES}")
+    for isa in native.usable_instruction_sets():
+        files = plan_corpus.write(tmp_path, 16, isa)
+        found = counts(run(fuzz, isa, 1500, 1, *files))
+        assert sum(found.values()) == 1500
+        assert min(found[name] for name in ("checksum", "tables", "verifier", "ran")) > 50
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(900)
+def test_ten_thousand_damaged_files_pass_the_address_sanitizer(tmp_path):
+    flags = ["-std=gnu11", "-O1", "-g", "-DBLOCK=64", f"-I{SOURCES}", "-DONLY_BASELINE"]
+    sanitizers = ["-fsanitize=address,undefined", "-fno-sanitize-recover=all"]
+    kernels = run(
+        *compiler(), *flags, "-fsanitize=address", "-ffp-contract=fast", "-DISA=baseline",
+        *instruction_sets()["baseline"], "-c", SOURCES / "kernels.c", "-o", tmp_path / "kernels.o",
+    )  # fmt: skip
+    assert kernels.returncode == 0, kernels.stderr
+    others = [each for each in SOURCES.glob("*.c") if each.name != "kernels.c"]
+    fuzz = tmp_path / "fuzz"
+    words = [HERE / "fuzz_plan.c", *others, tmp_path / "kernels.o", "-o", fuzz, "-lpthread", "-lm"]
+    built = run(*compiler(), *flags, *sanitizers, *words)
+    assert built.returncode == 0, built.stderr
+    files = plan_corpus.write(tmp_path, 48, "baseline")
+    environment = {"ASAN_OPTIONS": "allocator_may_return_null=1"}
+    found = counts(run(fuzz, "baseline", 10_000, 3, *files, env=environment))
+    assert sum(found.values()) == 10_000
+    assert min(found[name] for name in ("checksum", "tables", "verifier", "ran")) > 500
