@@ -159,7 +159,7 @@ def _gates(random: np.random.Generator) -> Program:
     """A gate of one number per channel, a product of two values, norms over pixels and over channels."""
     make = _Maker(random, (int(random.choice([1, 2, 16])), 4, *map(int, random.integers(3, 12, 2))))
     a = make.conv("x", 8)
-    images, channels, high, wide = make.shapes[a]
+    images, channels, *_ = make.shapes[a]
     mean = make.add(GlobalAverage, (images, channels, 1, 1), a)
     gate = make.conv(mean, channels, size=1)
     b = make.add(Multiply, make.shapes[a], a, gate, activation=make.activation())

@@ -135,7 +135,7 @@ def kernels(name: str | None = None) -> Kernels:
 
 
 def usable_instruction_sets() -> list[str]:
-    """Return the instruction sets that the library was built for and this processor has."""
+    """Return the instruction sets that the library was built for and this processor has, the best first."""
     loaded = library()
     return [name for name in instruction_sets() if loaded.st3_kernels(name.encode())]
 

@@ -54,7 +54,7 @@ def save_program(
 
 def _order(name: str, asked: Sequence[str] | None) -> list[str]:
     """Return the instruction sets, best first; raise for one that cannot be planned for here."""
-    usable = native.usable_instruction_sets()[::-1]
+    usable = native.usable_instruction_sets()
     if asked is None:
         return usable
     unknown = [each for each in asked if each not in usable]
