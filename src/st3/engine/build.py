@@ -108,7 +108,7 @@ def is_sealed(file: bytes) -> bool:
 
 
 def instruction_sets(machine: str = "") -> dict[str, InstructionSet]:
-    """Return the instruction sets that are built for a machine, by default this one; the slowest to compile first."""
+    """Return the instruction sets that are built for a machine, by default this one; the best first."""
     machine = (machine or platform.machine()).lower()
     if machine in ("x86_64", "amd64"):
         return X86
