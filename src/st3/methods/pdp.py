@@ -9,8 +9,8 @@ t lies half-way between the smallest weight to be kept and the largest to be dro
 gradient, and those near t get the most, which pushes them to one side or the other.
 
 How many weights each layer loses at the target is fixed when the ramp begins: by one threshold over all layers then
-(allocation "global"). The ramp is the paper's, in parts of the run: nothing in the first 16 of 100 epochs, then another
-0.015 of the target with each epoch.
+(allocation "global"). The ramp is that of a published setting of 100 epochs, in parts of the run: nothing in the first
+16, then another 0.015 of the target with each epoch.
 
 What the model holds: between steps, and in every pass without gradients or in evaluation mode, plain sparse weights,
 with exactly as many zeros as the ramp asks for. From a forward pass in training to the next `optimizer.step` it holds
