@@ -7,6 +7,7 @@ from typing import Any
 NETWORKS = {"resnet50": "ResNet-50", "mobilenet_v1": "MobileNetV1"}
 MASKS = {"uniform": "uniform masks", "st3": "masks as ST-3's", "sigma": "masks as ST-3 sigma's"}
 DENSE = ("OpenVINO bfloat16", "OpenVINO int8", "ONNX Runtime int8")
+GAIN = 1.05  # a smaller lead is not one, as in st3 bench
 NEAR = 0.012  # a published sparsity such as 89 % stands in the column of 90 %
 
 Rows = list[dict[str, Any]]
@@ -69,7 +70,7 @@ def remarks(rows: Rows) -> str:
 
 
 def overtaking(rows: Rows) -> str:
-    """Return from which sparsity on the engine is ahead of dense int8, in minimum and in median."""
+    """Return from which sparsity on the engine is ahead of dense int8 by 5 %, in minimum and in median."""
     ahead = None
     for row in sorted(rows, key=_sparsity, reverse=True):
         if not _is_ahead(row):
@@ -85,7 +86,7 @@ def _is_ahead(row: dict[str, Any]) -> bool:
     own = row["engines"][0]
     rivals = [each for each in row["engines"] if each["precision"] == "int8" and each is not own]
     return bool(rivals) and all(
-        own[key] < min(each[key] for each in rivals) for key in ("min_ms", "median_ms")
+        GAIN * own[key] <= min(each[key] for each in rivals) for key in ("min_ms", "median_ms")
     )
 
 

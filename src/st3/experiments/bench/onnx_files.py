@@ -26,8 +26,8 @@ def write_onnx(model: nn.Module, inputs: Sequence[Tensor], folder: Path) -> Path
 def write_int8(path: Path, inputs: Sequence[Tensor]) -> Path:
     """Quantise an ONNX file, calibrated on the inputs, and return the path of the new file.
 
-    Activations are unsigned and weights signed with a scale per channel. Of ONNX Runtime's settings these are the
-    fastest on x86, in ONNX Runtime itself and in OpenVINO, which reads the same file.
+    Activations are unsigned and weights signed with a scale per channel. Signed activations are
+    much slower in ONNX Runtime on x86. OpenVINO reads the same file.
     """
     import onnx  # type: ignore[import-not-found, import-untyped, unused-ignore]
     from onnxruntime import quantization  # type: ignore[import-not-found, import-untyped, unused-ignore]
