@@ -4,8 +4,9 @@
     python benchmarks/compilers.py gcc=OLD.so clang=NEW.so  libraries that are already built
 
 Each library is loaded by a process of its own (ST3_KERNELS); the processes take turns, one call each, so that changes
-of the clock affect both. The networks have untrained weights, uniform masks and one image; kernels are chosen by
-estimates, so that both libraries run the same plan. A ratio is the first contestant's time over the second's.
+of the clock affect both. Times are processor time of one thread, which other processes disturb little. The networks
+have untrained weights, uniform masks and one image; kernels are chosen by estimates, so that libraries of the same
+sources run the same plan. A ratio is the first contestant's time over the second's.
 """
 
 import argparse
@@ -45,10 +46,10 @@ for _ in range(3):
     runtime.run(x)
 print("ready", runtime.kernels.name, flush=True)
 for line in sys.stdin:
-    begin = time.perf_counter()
+    begin = time.thread_time()
     for _ in range(int(line)):
         runtime.run(x)
-    print((time.perf_counter() - begin) / int(line), flush=True)
+    print((time.thread_time() - begin) / int(line), flush=True)
 """
 
 
@@ -62,7 +63,10 @@ class Contestant:
             env={**os.environ, "ST3_KERNELS": str(library), "ST3_TUNING": "off", "PYTHONPATH": os.pathsep.join(paths)},
             stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
         )  # fmt: skip
-        self.isa = self.answer().split()[1]
+
+    def wait(self) -> str:
+        """Wait until the network is compiled, and return the instruction set in use."""
+        return self.answer().split()[1]
 
     def answer(self) -> str:
         assert self.process.stdout
@@ -86,13 +90,13 @@ class Contestant:
 
 def measure(libraries: dict[str, Path], network: str, isa: str, rounds: int) -> dict[str, Any]:
     contestants = {name: Contestant(path, network, isa) for name, path in libraries.items()}
+    used = {each.wait() for each in contestants.values()}
     first, second = contestants
     calls = max(1, round(0.02 / contestants[first].time(1)))
     seconds: dict[str, list[float]] = {name: [] for name in contestants}
     for turn in range(rounds):
         for name in (first, second) if turn % 2 else (second, first):
             seconds[name].append(contestants[name].time(calls))
-    used = contestants[first].isa
     for each in contestants.values():
         each.end()
     milliseconds = {
@@ -100,7 +104,7 @@ def measure(libraries: dict[str, Path], network: str, isa: str, rounds: int) -> 
         for name, taken in seconds.items()
     }
     return {
-        "network": network, "instruction set": used, "rounds": rounds, "calls": calls, "ms": milliseconds,
+        "network": network, "instruction set": ", ".join(used), "rounds": rounds, "calls": calls, "ms": milliseconds,
         f"{first} / {second}": ratio(seconds, first, second),
     }  # fmt: skip
 
@@ -141,7 +145,10 @@ def main() -> None:
         libraries = libraries or {command: build_with(command, Path(folder)) for command in COMPILERS}
         if len(libraries) != 2:
             parser.error(f"two libraries are compared, got {len(libraries)}")
-        rows = [measure(libraries, network, given.isa, given.rounds) for network in given.networks]
+        rows = []
+        for network in given.networks:
+            rows.append(measure(libraries, network, given.isa, given.rounds))
+            print(network, "done", flush=True)
     record(given.output, {"compilers": {command: version(command) for command in COMPILERS}}, rows)
 
 
