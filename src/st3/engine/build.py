@@ -20,7 +20,6 @@ SEAL = 32  # bytes at the end of the library's file that the loader does not rea
 FLAGS = ("-std=gnu11", "-O2", "-fPIC", "-ffp-contract=fast", "-fvisibility=hidden", "-Wall", "-Wextra")
 
 
-
 class InstructionSet(NamedTuple):
     """What the kernels are compiled for: floats per vector, vectors of sums in registers, compiler flags."""
 

@@ -61,7 +61,7 @@ def _sides(padding: Any, weight: Floats, dilation: tuple[int, int]) -> Sides:
 
 
 @covers(aten.convolution.default)
-def _convolution(op: AtenCall) -> Step:
+def _convolution(op: AtenCall) -> Step | Read:
     if op["transposed"]:
         raise NotCovered("it is transposed")
     return _conv(op)

@@ -16,9 +16,9 @@ from torch.utils._pytree import TreeSpec
 
 from ..program import InTorch, Program, Shape, Step
 from . import elementwise, layers  # noqa: F401 -- fill the table of translators
-from .aten_call import COVERED, NO_STEP, AtenCall, NotCovered, fixed_shape
+from .aten_call import COPIES, COVERED, NO_STEP, AtenCall, NotCovered, fixed_shape
 from .capture import CapturedGraph
-from .shapes import COPIES, RESHAPES, VIEWS, select_channels
+from .shapes import RESHAPES, VIEWS, select_channels
 from .torch_call import Read, TorchCall, float_bits_shape, from_float_bits, substitute
 
 __all__ = ["Translation", "translate"]
