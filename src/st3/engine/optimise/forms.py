@@ -16,14 +16,15 @@ import torch
 
 from ..frontend import Read, TorchCall
 from ..program import (
+    Add,
     Affine,
     Conv,
     Elementwise,
     GlobalAverage,
     InTorch,
     Linear,
+    Multiply,
     Norm,
-    Pairwise,
     Program,
     Reshape,
     Shape,
@@ -219,6 +220,5 @@ for _form, _axis, _twin_axis in (
     (Form.ROWS, -1, -1),
 ):
     _CONVERT[Affine, _form] = partial(_affine, axis=_axis, twin_axis=_twin_axis)
-    _CONVERT |= dict.fromkeys(
-        [(kind, _form) for kind in (Elementwise, *Pairwise.__subclasses__())], _unchanged
-    )
+    for _kind in (Elementwise, Add, Multiply):
+        _CONVERT[_kind, _form] = _unchanged

@@ -77,7 +77,8 @@ def _(step: Upsample, planner: Planner) -> None:
     target.not_negative = value.not_negative
     images, _, height, width = target.shape
     geometry = best_geometry(images, height, width, planner.lanes)
-    have = value.geometry or best_geometry(images, *value.shape[2:], planner.lanes)
+    high, wide = value.shape[2:]
+    have = value.geometry or best_geometry(images, high, wide, planner.lanes)
     source = planner.image_field(step.sources[0], Route.pixelwise(have))
     made: FieldArray = planner.new_image_field(step.target, geometry)
     planner.emit(planner.moves.enlarge(step.name, source, made, step))
