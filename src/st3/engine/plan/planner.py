@@ -6,7 +6,7 @@ Steps are lowered in order. Each asks for its sources in the layout it needs; a 
 
 from .. import native
 from ..program import Add, Affine, Conv, Elementwise, MaxPool, Program, Step
-from .layout import NO_BORDER, Border, Field, Geometry, best_geometry, row_parts
+from .layout import NO_BORDER, Border, Field, Geometry, best_geometry
 from .memory import Buffer
 from .moves import Moves
 from .operation import Operation
@@ -181,12 +181,6 @@ class Planner:
     def route_to(self, target: str, windows: Windows, have: Geometry | None) -> Route:
         """Return the route by which windows compute the value `target` from an input in geometry `have`, if any."""
         return route(windows, self.program.shapes[target], have, self.lanes)
-
-    def splits_rows(self, step: Conv) -> bool:
-        """Whether threads divide the rows of what a convolution computes."""
-        wanted = self.route_to(step.target, windows_of(step), self.values[step.sources[0]].geometry)
-        field = Field.of(self.program.shapes[step.target], wanted.target, NO_BORDER, self.lanes)
-        return row_parts(field, self.threads) > 1
 
     def needs_infinity_outside(self, pool: MaxPool) -> bool:
         """Whether zeros around the image could exceed the values in it."""

@@ -103,8 +103,6 @@ def can_chain(step: Conv, planner: Planner) -> bool:
     readers = planner.program.readers(step.target)
     if len(readers) != 1 or step.target in planner.program.outputs or step.sources[0] in planner.pending:
         return False
-    if planner.splits_rows(step):
-        return False  # threads that divide channels would read what the others wrote
     reader = readers[0]
     if reader.sources.count(step.target) != 1 or reader.sources[0] != step.target:
         return False
