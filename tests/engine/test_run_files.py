@@ -250,7 +250,7 @@ def test_files_of_other_versions_name_the_version_that_wrote_them(file):
         struct.pack_into("<q", content, plans + number * size + schema.FilePlan.variants.offset, 5)
     file.write_bytes(content)
     change(file, "version", 1)
-    names = ", ".join(native.usable_instruction_sets()[::-1])
+    names = ", ".join(native.usable_instruction_sets())
     assert complaint(file) == (
         f"st3 {st3.__version__} made it for {names}: this processor and this library cannot run any of these; "
         "export it again"
