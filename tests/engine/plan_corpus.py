@@ -156,9 +156,9 @@ def _matrices(random: np.random.Generator) -> Program:
 
 
 def _gates(random: np.random.Generator) -> Program:
-    """A gate of one number per channel, a product of two values, norms over pixels and over channels."""
+    """A depthwise convolution alone, a gate of one number per channel, a product, norms over pixels and channels."""
     make = _Maker(random, (int(random.choice([1, 2, 16])), 4, *map(int, random.integers(3, 12, 2))))
-    a = make.conv("x", 8)
+    a = make.conv(make.conv("x", 0, depthwise=True), 8)
     images, channels, *_ = make.shapes[a]
     mean = make.add(GlobalAverage, (images, channels, 1, 1), a)
     gate = make.conv(mean, channels, size=1)

@@ -114,7 +114,7 @@ def test_the_verifier_accepts_every_plan_that_is_made_here(isa):
     if isa not in native.usable_instruction_sets():
         pytest.skip(f"{isa} is not available")
     kinds: set[str] = set()
-    for planned in plan_corpus.plans(32, isa):
+    for planned in plan_corpus.plans(48, isa):
         assert planned.is_whole
         assert plan_corpus.verify(planned) == ""
         kinds |= plan_corpus.kinds_of(planned.plan)
