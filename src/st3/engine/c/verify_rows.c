@@ -31,8 +31,9 @@ int verify_Rows(Check* check, const Rows* r, int32_t tasks) {
     if (!REQUIRE(check, is_function(r->function), "function")) return 0;
     const Range read = {0, ((wide)r->vectors * r->inputs - 1) * 4, 0};
     const Range write = {0, ((wide)r->vectors * r->outputs - 1) * 4, 0};
-    if (!is_null(r->residual) && !(st3_arena(check, r->residual, &residual, "residual") &&
-                                   st3_inside(check, residual, write, 4, "residual")))
+    const int has_residual = r->residual_slot >= 0 || !is_null(r->residual);
+    if (has_residual && !(st3_slot_or_arena(check, r->residual_slot, r->residual, 0, &residual, "residual") &&
+                          st3_inside(check, residual, write, 4, "residual")))
         return 0;
     return st3_slot_or_arena(check, r->in_slot, r->in, 0, &in, "in") && st3_inside(check, in, read, 4, "in") &&
            st3_slot_or_arena(check, r->out_slot, r->out, 1, &out, "out") && st3_inside(check, out, write, 4, "out") &&
