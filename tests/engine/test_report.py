@@ -11,11 +11,12 @@ from tests.engine.outputs import assert_close
 from tests.tiny import TinyNet
 
 import st3
-from st3.engine import native, run
+from st3.engine import compiled, native, run
 from st3.engine.run import NoKernelsWarning
 
 
-def test_the_report_shows_every_layer_with_its_zeros_and_times():
+def test_the_report_shows_every_layer_with_its_zeros_and_times(monkeypatch):
+    monkeypatch.setattr(compiled, "_race", lambda *calls: [1.0, 2.0])  # torch may win on so small a network
     model = TinyNet().eval()
     with torch.no_grad():
         model.deep.weight[:, ::2] = 0

@@ -59,8 +59,8 @@ class _Graph:
         self.graph, self.options = graph, options
         inputs = [node for node in graph.graph.nodes if node.op == "placeholder"]
         self.fixed = [place for place, node in enumerate(inputs) if _is_of_the_model(node)]
-        self.seen: Any = None
-        self.compiled: Compiled | None = None
+        # The state of the weights and what was compiled for it, in one: another thread may be between the two.
+        self.current: tuple[Any, Compiled | None] = (None, None)
 
     def __call__(self, *args: Any) -> Any:
         if torch.is_grad_enabled() and any(isinstance(arg, Tensor) and arg.requires_grad for arg in args):
@@ -69,9 +69,11 @@ class _Graph:
         fixed = {place: args[place] for place in self.fixed}
         free = [arg for place, arg in enumerate(args) if place not in fixed]
         state = [_state(tensor) for tensor in fixed.values()]
-        if state != self.seen:
-            self.seen, self.compiled = state, self._compile(fixed, free)
-        return self.compiled(*free) if self.compiled else self.graph(*args)
+        seen, compiled = self.current
+        if state != seen:
+            compiled = self._compile(fixed, free)
+            self.current = (state, compiled)
+        return compiled(*free) if compiled else self.graph(*args)
 
     def _compile(self, fixed: dict[int, Tensor], free: list[Any]) -> Compiled | None:
         if not any(isinstance(arg, Tensor) for arg in free):

@@ -21,7 +21,7 @@ from .native import Store, give_back_memory
 from .optimise import optimise
 from .program import Program
 from .report import report_text
-from .run import make_runner
+from .run import Runtime, make_runner
 from .saving import save_program
 from .specialisation import OwnWay, Specialisation, torch_threads
 
@@ -117,7 +117,8 @@ class Compiled:
         """
         last, target = self._last, Path(path)
         translation, program = self._translated(last.given)
-        planned = getattr(getattr(last, "runner", None), "planned", None)
+        runner = last.runner if isinstance(last, Specialisation) else None
+        planned = runner.planned if isinstance(runner, Runtime) else None
         save_program(
             target, self._name, last.given, translation, program, self._threads, planned, instruction_sets
         )
@@ -151,7 +152,7 @@ class Compiled:
             program = optimise(translation.program)
             runner = make_runner(program, self._threads, self._tune, self._store)
             made = Specialisation(translation, runner, leaves)
-            if not self._tune:
+            if not self._tune or not isinstance(runner, Runtime):  # without kernels both ways are torch
                 return made
             own = OwnWay(model, spec, self._threads, leaves)
             engine_ms, torch_ms = _race(lambda: made(leaves), lambda: own(leaves))
