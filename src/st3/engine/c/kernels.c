@@ -1,4 +1,5 @@
 // All kernels for one instruction set, whose name is ISA.
+#include "attention.h"
 #include "chain.h"
 #include "norms.h"
 #include "pairs.h"
@@ -44,5 +45,6 @@ const Kernels JOIN(st3_kernels_, ISA) = {
             [TRANSPOSE] = run_transpose, [WINDOW] = run_window, [AVERAGE] = run_average, [COMBINE] = run_combine,
             [ROWS] = run_rows, [CHAIN] = run_chain, [TILEWISE] = run_tilewise,
             [DEPTHWISE] = run_depthwise, [LANEWISE] = run_lanewise, [PAIR] = run_pair,
-            [NORM] = run_norm, [GROUP_NORM] = run_group_norm, [ROWWISE] = run_rowwise},
+            [NORM] = run_norm, [GROUP_NORM] = run_group_norm, [ROWWISE] = run_rowwise,
+            [ATTENTION] = run_attention, [NUMBERED] = run_numbered},
 };

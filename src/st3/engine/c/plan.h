@@ -10,6 +10,7 @@
 #ifndef ST3_PLAN_H
 #define ST3_PLAN_H
 
+#include <stdatomic.h>
 #include <stdint.h>
 
 #define PUBLIC __attribute__((visibility("default")))
@@ -22,7 +23,9 @@
 #define REGION_SHIFT 60
 #define LANEWISE_PREFETCH 8  // taps beyond the last one that the lanewise kernel reads
 #define NORM_VECTORS 4  // adjacent vectors that a norm computes at a time, so that whole runs of cache lines are read
-#define NUMBERS(X) X(ARENA) X(CONSTANT) X(STRUCTURE) X(REGION_SHIFT) X(LANEWISE_PREFETCH) X(NORM_VECTORS)
+#define BAD_NUMBER 1  // the fault of a call whose inputs hold a number that names no row of a table
+#define NUMBERS(X) \
+    X(ARENA) X(CONSTANT) X(STRUCTURE) X(REGION_SHIFT) X(LANEWISE_PREFETCH) X(NORM_VECTORS) X(BAD_NUMBER)
 
 // Activations that are not a clamp, in the order of their numbers.
 #define FUNCTIONS(A) \
@@ -34,7 +37,7 @@
     K(SPARSE, Sparse) K(DENSE, Dense) K(BORDER, Border) K(MOVE, Move) K(TRANSPOSE, Transpose) K(WINDOW, Window) \
     K(AVERAGE, Average) K(COMBINE, Combine) K(ROWS, Rows) K(CHAIN, Chain) K(TILEWISE, Tilewise) \
     K(DEPTHWISE, Depthwise) K(LANEWISE, Lanewise) K(PAIR, Pair) K(NORM, Norm) K(GROUP_NORM, GroupNorm) \
-    K(ROWWISE, Rowwise)
+    K(ROWWISE, Rowwise) K(ATTENTION, Attention) K(NUMBERED, Numbered)
 
 #define AS_ENUM(name, ...) name,
 enum { FUNCTIONS(AS_ENUM) FUNCTION_COUNT };
@@ -205,6 +208,27 @@ enum { KINDS_OF(AS_ENUM) KINDS };
     L(S, in_row) L(S, other_row) L(S, function) F(S, eps) F(S, low) F(S, high) \
     I(S, in_slot) I(S, out_slot) I(S, other_slot) I(S, is_norm) I(S, is_centred) I(S, is_product) I(S, columns)
 
+// Attention: the values of all places, weighted by the softmax of scale * (query . key) + mask, for every row of every
+// head of every image. Columns are adjacent; out is (images, rows, heads, value_width).
+//   heads_per_key   adjacent heads that share keys and values
+//   mask            added to the scores, or NULL
+//   until           int64 numbers: the last place that each row sees; NULL: all, or with is_causal those up to its own
+#define FIELDS_Attention(S, P, L, I, U, F, N) \
+    P(S, const float, query) P(S, const float, keys) P(S, const float, values) P(S, const float, mask) \
+    P(S, const float, until) P(S, float, out) \
+    L(S, query_image) L(S, query_head) L(S, query_row) L(S, keys_image) L(S, keys_head) L(S, keys_row) \
+    L(S, values_image) L(S, values_head) L(S, values_row) L(S, mask_image) L(S, mask_head) L(S, mask_row) \
+    L(S, until_image) L(S, until_row) F(S, scale) I(S, images) I(S, heads) I(S, heads_per_key) I(S, rows) I(S, length) \
+    I(S, width) I(S, value_width) I(S, is_causal) \
+    I(S, query_slot) I(S, keys_slot) I(S, values_slot) I(S, mask_slot) I(S, until_slot) I(S, out_slot)
+
+// Rows copied by number: out[i] = in[numbers[i]], or with is_target out[numbers[i]] = in[i], in each of several parts.
+//   numbers     int64, each below `limit`
+#define FIELDS_Numbered(S, P, L, I, U, F, N) \
+    P(S, const float, in) P(S, float, out) P(S, const float, numbers) \
+    L(S, in_part) L(S, in_row) L(S, out_part) L(S, out_row) L(S, limit) \
+    I(S, parts) I(S, rows) I(S, width) I(S, is_target) I(S, in_slot) I(S, out_slot) I(S, numbers_slot)
+
 // A step of a plan: its kind, its number of tasks, and where its structure starts, in bytes.
 #define FIELDS_Step(S, P, L, I, U, F, N) I(S, kind) I(S, tasks) L(S, arguments)
 
@@ -234,7 +258,7 @@ enum { KINDS_OF(AS_ENUM) KINDS };
 #define ELEMENTS(D) D(Item) D(Tile) D(Block) D(Span) D(Epilogue) D(Step) D(Constant) D(Plan)
 #define ARGUMENTS(D) \
     D(Sparse) D(Dense) D(Lanewise) D(Depthwise) D(Border) D(Move) D(Transpose) D(Window) D(Average) D(Combine) D(Rows) \
-    D(Chain) D(Tilewise) D(Pair) D(Norm) D(GroupNorm) D(Rowwise)
+    D(Chain) D(Tilewise) D(Pair) D(Norm) D(GroupNorm) D(Rowwise) D(Attention) D(Numbered)
 
 ELEMENTS(DECLARE)
 ARGUMENTS(DECLARE)
@@ -242,6 +266,7 @@ ARGUMENTS(DECLARE)
 typedef struct {
     float* const* slots;  // the caller's tensors
     float* scratch;       // this thread's buffer
+    _Atomic int32_t* fault;  // of the call: 0, or what is wrong with its inputs
 } Context;
 
 typedef void (*Run)(const void* arguments, int32_t task, const Context* context);

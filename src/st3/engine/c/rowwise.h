@@ -17,7 +17,7 @@ INLINE float sum_lanes(vec v) {
     return sum;
 }
 
-INLINE const float* rowwise_array(const float* array, int32_t slot, const Context* context) {
+INLINE const float* array_of(const float* array, int32_t slot, const Context* context) {
     return slot < 0 ? array : context->slots[slot];
 }
 
@@ -37,9 +37,9 @@ static float norm_factor(const float* in, int32_t columns, float mean, float eps
 // Tasks: rows.
 static void run_rowwise(const void* arguments, int32_t task, const Context* context) {
     const Rowwise* r = arguments;
-    const float* in = rowwise_array(r->in, r->in_slot, context) + task * r->in_row;
-    float* out = (float*)rowwise_array(r->out, r->out_slot, context) + (int64_t)task * r->columns;
-    const float* other = rowwise_array(r->other, r->other_slot, context);
+    const float* in = array_of(r->in, r->in_slot, context) + task * r->in_row;
+    float* out = (float*)array_of(r->out, r->out_slot, context) + (int64_t)task * r->columns;
+    const float* other = array_of(r->other, r->other_slot, context);
     if (other) other += task * r->other_row;
     float mean = 0, factor = 1;
     if (r->is_norm) {

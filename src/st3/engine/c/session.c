@@ -124,6 +124,7 @@ struct Session {
     _Alignas(64) _Atomic int32_t arrived;      // threads that have finished the current step
     _Alignas(64) _Atomic uint32_t step;        // steps finished since the session started
     _Alignas(64) _Atomic int32_t part;         // parts that were taken
+    _Atomic int32_t fault;                     // of the current call
 };
 
 static inline void relax(void) {
@@ -158,7 +159,7 @@ static void work_together(Session* session, int32_t self) {
     // Copied first: when the last step ends, the caller may start the next job before this thread reads the session again.
     const BoundStep* steps = session->steps;
     const int32_t count = session->count;
-    Context context = {session->slots, session->workers[self].scratch};
+    Context context = {session->slots, session->workers[self].scratch, &session->fault};
     for (int32_t s = 0; s < count; s++) {
         uint32_t now = atomic_load_explicit(&session->step, memory_order_acquire);
         take_tasks(session, self, steps + s, &context);
@@ -180,7 +181,7 @@ static void run_part(Session* session, int32_t self, const Bound* bound, int32_t
     Worker* worker = session->workers + self;
     for (int32_t s = 0; s < session->plan.slot_count; s++)
         worker->slots[s] = session->slots[s] + part * session->plan.slots[s];
-    Context context = {worker->slots, worker->scratch};
+    Context context = {worker->slots, worker->scratch, &session->fault};
     run_steps(bound->steps, session->plan.step_count, &context);
 }
 
@@ -313,7 +314,7 @@ float* st3_session_arena(Session* session) { return session->arenas[0]; }
 static int run_together(Session* session, const BoundStep* steps, int32_t count, float* const* slots) {
     if (count < 1) return 0;
     if (session->threads == 1) {
-        Context context = {slots, session->workers->scratch};
+        Context context = {slots, session->workers->scratch, &session->fault};
         run_steps(steps, count, &context);
         return 0;
     }
@@ -350,9 +351,12 @@ static int run_batch(Session* session, float* const* slots) {
 }
 
 int32_t st3_session_run(Session* session, float* const* slots, int32_t first, int32_t count) {
-    if (count < 0 && session->plan.parts > 1) return run_batch(session, slots);
-    if (count < 0) count = session->plan.step_count;
-    return run_together(session, session->bounds->steps + first, count, slots);
+    atomic_store_explicit(&session->fault, 0, memory_order_relaxed);
+    int failed = count < 0 && session->plan.parts > 1
+                     ? run_batch(session, slots)
+                     : run_together(session, session->bounds->steps + first,
+                                    count < 0 ? session->plan.step_count : count, slots);
+    return failed ? -1 : atomic_load_explicit(&session->fault, memory_order_relaxed);
 }
 
 double st3_session_time(Session* session, const Plan* plan, float* const* slots, int32_t repeats) {

@@ -20,7 +20,7 @@ PUBLIC Session* st3_session_new(const Kernels* kernels, const Plan* plan);
 PUBLIC void st3_session_free(Session* session);
 PUBLIC float* st3_session_arena(Session* session);
 // Runs `count` steps from `first` on; all steps, for all parts of a batch, if count < 0. `slots`: the caller's tensors.
-// Returns 0, or -1 if a forked process could not start threads of its own.
+// Returns 0; -1 if a forked process could not start threads of its own; or the fault of the inputs, such as BAD_NUMBER.
 PUBLIC int32_t st3_session_run(Session* session, float* const* slots, int32_t first, int32_t count);
 // Runs another plan in this session's memory; returns the shortest of `repeats` runs in nanoseconds, or -1.
 PUBLIC double st3_session_time(Session* session, const Plan* plan, float* const* slots, int32_t repeats);

@@ -37,8 +37,8 @@ int st3_arena(Check* check, const void* reference, Place* place, const char* fie
 int st3_slot_or_arena(Check* check, int32_t slot, const void* reference, int is_output, Place* place,
                       const char* field) {
     if (slot < 0) return st3_arena(check, reference, place, field);
-    int32_t first = is_output ? check->inputs : 0, end = is_output ? check->plan->slot_count : check->inputs;
-    if (!REQUIRE(check, slot >= first && slot < end, field)) return 0;
+    const int is_input = slot < check->inputs, is_state = slot >= check->inputs + check->outputs;
+    if (!REQUIRE(check, slot < check->plan->slot_count && (is_state || is_input != is_output), field)) return 0;
     *place = (Place){0, (wide)check->plan->slots[slot] * 4};
     return 1;
 }
@@ -83,7 +83,9 @@ static int check_sizes(Check* check, const Plan* plan) {
                  REQUIRE(check, plan->scratch >= 0 && plan->scratch <= MOST_FLOATS, "scratch") &&
                  REQUIRE(check, plan->parts >= 1, "parts") &&
                  REQUIRE(check, plan->threads >= 1 && plan->threads <= ST3_MOST_THREADS, "threads") &&
-                 REQUIRE(check, check->inputs >= 0 && check->inputs <= plan->slot_count, "slot_count");
+                 REQUIRE(check, check->inputs >= 0 && check->outputs >= 0, "slot_count") &&
+                 REQUIRE(check, (wide)check->inputs + check->outputs <= plan->slot_count, "slot_count") &&
+                 REQUIRE(check, plan->parts == 1 || check->inputs + check->outputs == plan->slot_count, "parts");
     for (int32_t i = 0; i < plan->slot_count && passed; i++)
         passed = REQUIRE(check, plan->slots[i] >= 0 && (wide)plan->slots[i] * plan->parts <= MOST_FLOATS, "slots");
     for (int32_t i = 0; i < plan->constant_count && passed; i++)
@@ -120,8 +122,8 @@ static int check_references(Check* check, const Step* step) {
     return 1;
 }
 
-int32_t st3_verify(const Plan* plan, const Kernels* kernels, int32_t inputs, char* error) {
-    Check check = {plan, kernels, inputs, 0};
+int32_t st3_verify(const Plan* plan, const Kernels* kernels, int32_t inputs, int32_t outputs, char* error) {
+    Check check = {plan, kernels, inputs, outputs, 0};
     int32_t step = 0;
     char where[64] = "the plan";
     int passed = check_sizes(&check, plan) && check_places(&check, plan);

@@ -13,6 +13,7 @@ typedef struct {
     const Plan* plan;
     const Kernels* kernels;
     int32_t inputs;     // the first slots: the caller's inputs, which are never written
+    int32_t outputs;    // the next ones, which are never read; the rest is state, which stays between calls
     const char* fault;  // the field that was refused
 } Check;
 
@@ -54,7 +55,7 @@ typedef struct {
 } Cursor;
 
 // Returns 0, or -1 and a sentence in `error` (ST3_ERROR bytes, or NULL).
-PUBLIC int32_t st3_verify(const Plan* plan, const Kernels* kernels, int32_t inputs, char* error);
+PUBLIC int32_t st3_verify(const Plan* plan, const Kernels* kernels, int32_t inputs, int32_t outputs, char* error);
 
 // All of these return whether the check passed.
 #define REQUIRE(check, condition, field) ((condition) || ((check)->fault = (field), 0))
