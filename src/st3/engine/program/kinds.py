@@ -6,7 +6,7 @@ from typing import Any, Self
 
 import numpy as np
 
-from .step import Activated, Activation, Floats, Flow, Ints, Mask, Pair, Step
+from .program import Activated, Activation, Floats, Flow, Ints, Mask, Pair, Step
 
 
 @dataclass(frozen=True, kw_only=True)
