@@ -7,9 +7,8 @@ import numpy as np
 
 from .. import schema
 from ..program import Shape, Step
-from .assemble import Assembly
+from .assemble import Assembly, Operation
 from .layout import Ints, Strides, border_copies, gather_index, row_parts, scatter_index, squares_of
-from .operation import Operation
 from .values import FieldArray, PlainArray
 
 __all__ = ["Moves"]

@@ -6,12 +6,11 @@ Steps are lowered in order. Each asks for its sources in the layout it needs; a 
 
 from .. import native
 from ..program import Add, Affine, Conv, Elementwise, MaxPool, Program, Step
+from .assemble import Operation
 from .layout import NO_BORDER, Border, Field, Geometry, best_geometry
-from .memory import Buffer
 from .moves import Moves
-from .operation import Operation
 from .routes import Route, Windowed, Windows, route, windows_of
-from .values import FieldArray, PlainArray, Value
+from .values import Buffer, FieldArray, PlainArray, Value
 
 __all__ = ["Operation", "Planner"]
 

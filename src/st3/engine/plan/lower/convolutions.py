@@ -3,14 +3,13 @@
 from dataclasses import replace
 
 from ...program import AveragePool, Conv, MaxPool
+from ..assemble import Operation
 from ..convolution import Convolution
 from ..fused import LARGE_VALUE_BYTES, Chain, Pooling, Tilewise
 from ..layout import NO_BORDER, Field
-from ..memory import Buffer
-from ..operation import Operation
 from ..planner import Planner
 from ..routes import Route, Windowed, windows_of
-from ..values import FieldArray
+from ..values import Buffer, FieldArray
 from .dispatch import lower
 from .windows import window_maker, window_scales
 

@@ -4,7 +4,7 @@ from functools import singledispatch
 
 from ... import reference
 from ...program import Step
-from ..operation import Operation
+from ..assemble import Operation
 from ..planner import Planner
 
 __all__ = ["lower", "lower_to_torch"]

@@ -6,9 +6,8 @@ import numpy as np
 
 from ... import schema
 from ...program import Linear
-from ..assemble import Assembly
+from ..assemble import Assembly, Operation
 from ..convolution import Convolution
-from ..operation import Operation
 from ..pack import pack_slices
 from ..planner import Planner
 from ..structures import clamp

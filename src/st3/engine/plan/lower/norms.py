@@ -5,9 +5,8 @@ from typing import Any
 
 from ... import schema
 from ...program import GroupNorm, Norm
-from ..assemble import Assembly
+from ..assemble import Assembly, Operation
 from ..layout import best_geometry
-from ..operation import Operation
 from ..planner import Planner
 from ..routes import Route
 from ..values import FieldArray

@@ -4,8 +4,7 @@ from ctypes import Structure
 
 from ... import schema
 from ...program import Activation, Affine, Elementwise, Floats, Multiply, Pairwise, Shape, Step
-from ..assemble import Assembly
-from ..operation import Operation
+from ..assemble import Assembly, Operation
 from ..planner import Planner
 from ..routes import Route
 from ..structures import clamp

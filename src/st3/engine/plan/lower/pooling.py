@@ -4,8 +4,7 @@ from ctypes import Structure
 
 from ... import schema
 from ...program import AdaptiveAverage, AveragePool, GlobalAverage, MaxPool, Step
-from ..assemble import Assembly
-from ..operation import Operation
+from ..assemble import Assembly, Operation
 from ..planner import Planner
 from ..routes import Windows, windows_of
 from .convolutions import emit_chain

@@ -4,8 +4,7 @@ from ctypes import Structure
 
 from ... import schema
 from ...program import Activation, Floats, Norm, Step
-from ..assemble import Assembly
-from ..operation import Operation
+from ..assemble import Assembly, Operation
 from ..planner import Planner
 from ..structures import clamp
 from .linears import FEW_ROWS

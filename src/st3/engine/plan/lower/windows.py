@@ -6,9 +6,8 @@ import numpy as np
 
 from ... import schema
 from ...program import Floats, Step
-from ..assemble import Assembly
+from ..assemble import Assembly, Make, Operation
 from ..layout import NO_BORDER, Field, row_parts
-from ..operation import Make, Operation
 from ..planner import Planner
 from ..routes import Route, Windows
 from ..values import FieldArray
