@@ -4,7 +4,9 @@ Steps are lowered in order. Each asks for its sources in the layout it needs; a 
 `Operation` knows its buffers and builds its structure later, when the arena exists.
 """
 
-from .. import native
+from functools import singledispatch
+
+from .. import native, reference
 from ..program import Add, Affine, Conv, Elementwise, MaxPool, Program, Step
 from .assemble import Operation
 from .layout import NO_BORDER, Border, Field, Geometry, best_geometry
@@ -12,7 +14,7 @@ from .moves import Moves
 from .routes import Route, Windowed, Windows, route, windows_of
 from .values import Buffer, FieldArray, PlainArray, Value
 
-__all__ = ["Operation", "Planner"]
+__all__ = ["Planner", "lower", "lower_to_torch"]
 
 
 class Planner:
@@ -186,3 +188,26 @@ class Planner:
         shapes = self.program.shapes
         outside = windows_of(pool).reach_outside(shapes[pool.sources[0]], shapes[pool.target])
         return outside and not self.values[pool.sources[0]].not_negative
+
+
+def lower_to_torch(step: Step, planner: Planner) -> None:
+    """Emit a step as one call of torch."""
+    sources = [(planner.plain(name), planner.program.shapes[name]) for name in step.sources]
+    shape = planner.program.shapes[step.target]
+    buffer = planner.new_plain(step.target)
+    planner.emit(
+        Operation(
+            step.name,
+            "torch",
+            [buffer for plain, _ in sources for buffer in plain.buffers],
+            [buffer],
+            torch=lambda *tensors: reference.evaluate(step, list(tensors), shape),
+            torch_sources=sources,
+            torch_target=(buffer, shape),
+            step=step,
+        )
+    )
+
+
+# Emits the operations of a step: lower/ registers a rule for each kind that has kernels.
+lower = singledispatch(lower_to_torch)

@@ -7,10 +7,9 @@ from ..assemble import Operation
 from ..convolution import Convolution
 from ..fused import LARGE_VALUE_BYTES, Chain, Pooling, Tilewise
 from ..layout import NO_BORDER, Field
-from ..planner import Planner
+from ..planner import Planner, lower
 from ..routes import Route, Windowed, windows_of
 from ..values import Buffer, FieldArray
-from .dispatch import lower
 from .windows import window_maker, window_scales
 
 __all__ = ["buffers_read", "emit_chain", "make_convolution"]

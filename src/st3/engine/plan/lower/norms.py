@@ -7,11 +7,10 @@ from ... import schema
 from ...program import GroupNorm, Norm
 from ..assemble import Assembly, Operation
 from ..layout import best_geometry
-from ..planner import Planner
+from ..planner import Planner, lower
 from ..routes import Route
 from ..values import FieldArray
-from .dispatch import lower
-from .rowwise import emit_rowwise, has_few_rows
+from .rows import emit_rowwise, has_few_rows
 
 
 @lower.register

@@ -5,10 +5,9 @@ from ctypes import Structure
 from ... import schema
 from ...program import AdaptiveAverage, AveragePool, GlobalAverage, MaxPool, Step
 from ..assemble import Assembly, Operation
-from ..planner import Planner
+from ..planner import Planner, lower, lower_to_torch
 from ..routes import Windows, windows_of
 from .convolutions import emit_chain
-from .dispatch import lower, lower_to_torch
 from .windows import emit_windows, window_scales
 
 

@@ -7,12 +7,11 @@ import numpy as np
 
 from ...program import Concat, Reshape, Select, Upsample
 from ..layout import best_geometry
-from ..planner import Planner
+from ..planner import Planner, lower, lower_to_torch
 from ..routes import Route
 from ..values import FieldArray, PlainArray
-from .dispatch import lower, lower_to_torch
 from .pointwise import combine
-from .rowwise import emit_rowwise, has_few_rows
+from .rows import emit_rowwise, has_few_rows
 
 
 @lower.register
