@@ -7,11 +7,10 @@ Steps are lowered in order. Each asks for its sources in the layout it needs; a 
 from functools import singledispatch
 
 from .. import native, reference
-from ..program import Add, Affine, Conv, Elementwise, MaxPool, Program, Step
+from ..program import Conv, Program, Step, Windows
 from .assemble import Operation
-from .layout import NO_BORDER, Border, Field, Geometry, best_geometry
+from .layout import NO_BORDER, Border, Field, Geometry, Route, best_geometry, route
 from .moves import Moves
-from .routes import Route, Windowed, Windows, route, windows_of
 from .values import Buffer, FieldArray, PlainArray, Value
 
 __all__ = ["Planner", "lower", "lower_to_torch"]
@@ -159,35 +158,31 @@ class Planner:
         """Return the union of the borders of all readers that will read the value in this geometry."""
         border = NO_BORDER
         for reader in self.program.readers(name):
-            if not isinstance(reader, Windowed) or reader.sources[0] != name:
+            windows = reader.windows
+            if windows is None or reader.sources[0] != name or self.fill_outside(reader, windows):
                 continue
-            if isinstance(reader, MaxPool) and self.needs_infinity_outside(reader):
-                continue
-            wanted = self.route_to(reader.target, windows_of(reader), geometry)
+            wanted = self.route_to(reader.target, windows, geometry)
             if wanted.source == geometry and wanted.subsample == (1, 1):
                 border = border.union(wanted.border)
         return border
 
     def needs_zeros_outside(self, name: str) -> bool:
-        """Whether a reader of this value reads pixels outside the image, which must then be zero.
-
-        Pixelwise readers do not: they zero such pixels themselves.
-        """
-        return not all(
-            isinstance(reader, Add | Affine | Elementwise)
-            or (isinstance(reader, Conv) and (reader.sources[0] != name or windows_of(reader).is_pointwise))
-            for reader in self.program.readers(name)
-        )
+        """Whether a reader of this value reads pixels outside the image, which must then be zero."""
+        return any(reader.needs_zeros_outside(name) for reader in self.program.readers(name))
 
     def route_to(self, target: str, windows: Windows, have: Geometry | None) -> Route:
         """Return the route by which windows compute the value `target` from an input in geometry `have`, if any."""
         return route(windows, self.program.shapes[target], have, self.lanes)
 
-    def needs_infinity_outside(self, pool: MaxPool) -> bool:
-        """Whether zeros around the image could exceed the values in it."""
-        shapes = self.program.shapes
-        outside = windows_of(pool).reach_outside(shapes[pool.sources[0]], shapes[pool.target])
-        return outside and not self.values[pool.sources[0]].not_negative
+    def fill_outside(self, step: Step, windows: Windows) -> float:
+        """Return what pixels outside the image must be; zero if it makes no difference.
+
+        Windows may not reach outside, and around values that are not negative, zeros do not change a maximum.
+        """
+        shapes, source = self.program.shapes, step.sources[0]
+        is_safe = self.values[source].not_negative
+        reach = windows.reach_outside(shapes[source], shapes[step.target])
+        return step.OUTSIDE if reach and not is_safe else 0.0
 
 
 def lower_to_torch(step: Step, planner: Planner) -> None:

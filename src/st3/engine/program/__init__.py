@@ -42,6 +42,7 @@ from .program import (
     Program,
     Shape,
     Step,
+    Windows,
 )
 
 __all__ = [
@@ -77,4 +78,5 @@ __all__ = [
     "Softmax",
     "Step",
     "Upsample",
+    "Windows",
 ]

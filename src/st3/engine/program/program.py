@@ -57,6 +57,25 @@ class Flow(Enum):
     RESHAPED = auto()  # as the shapes say
 
 
+@dataclass(frozen=True)
+class Windows:
+    """The windows of a convolution or a pooling."""
+
+    kernel: Pair
+    stride: Pair
+    padding: Pair
+    dilation: Pair
+
+    @property
+    def is_pointwise(self) -> bool:
+        return self.kernel == (1, 1) and self.padding == (0, 0)
+
+    def reach_outside(self, source: Shape, target: Shape) -> bool:
+        """Whether some window reaches beyond the image."""
+        ends = zip(source[2:], target[2:], self.kernel, self.stride, self.padding, self.dilation, strict=True)
+        return any(p > 0 or (out - 1) * s + (k - 1) * d - p >= size for size, out, k, s, p, d in ends)
+
+
 @dataclass(frozen=True, kw_only=True)
 class Step:
     """Computes the value `target` from the values `sources`; `name` is for the report."""
@@ -67,6 +86,8 @@ class Step:
 
     FLOW: ClassVar[Flow] = Flow.UNKNOWN
     AXIS: ClassVar[int | None] = None
+    OUTSIDE: ClassVar[float] = 0.0  # what its windows must read outside the image
+    IS_PIXELWISE: ClassVar[bool] = False  # it zeroes the pixels outside the image itself
 
     @property
     def flow(self) -> Flow:
@@ -81,6 +102,15 @@ class Step:
     def reads_padding(self) -> bool:
         """Whether it reads zeros outside the image: then of all constant channels, only zeros stay constant."""
         return False
+
+    @property
+    def windows(self) -> Windows | None:
+        """The windows of its first source that it reads, if it reads windows."""
+        return None
+
+    def needs_zeros_outside(self, source: str) -> bool:
+        """Whether it reads pixels of a source outside the image, which must then be zero."""
+        return not self.IS_PIXELWISE
 
     def keep_channels(self, kept: Mask) -> Self:
         """Return the step without some channels of its target."""

@@ -6,9 +6,8 @@ from typing import Any
 from ... import schema
 from ...program import GroupNorm, Norm
 from ..assemble import Assembly, Operation
-from ..layout import best_geometry
+from ..layout import Route, best_geometry
 from ..planner import Planner, lower
-from ..routes import Route
 from ..values import FieldArray
 from .rows import emit_rowwise, has_few_rows
 

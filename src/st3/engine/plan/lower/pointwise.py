@@ -5,8 +5,8 @@ from ctypes import Structure
 from ... import schema
 from ...program import Activation, Affine, Elementwise, Floats, Multiply, Pairwise, Shape, Step
 from ..assemble import Assembly, Operation
+from ..layout import Route
 from ..planner import Planner, lower, lower_to_torch
-from ..routes import Route
 from ..structures import clamp
 from ..values import FieldArray, PlainArray
 from .rows import emit_rowwise, has_few_rows

@@ -6,9 +6,8 @@ from collections.abc import Iterator
 import numpy as np
 
 from ...program import Concat, Reshape, Select, Upsample
-from ..layout import best_geometry
+from ..layout import Route, best_geometry
 from ..planner import Planner, lower, lower_to_torch
-from ..routes import Route
 from ..values import FieldArray, PlainArray
 from .pointwise import combine
 from .rows import emit_rowwise, has_few_rows
