@@ -13,8 +13,8 @@ from torch import nn
 import st3
 from st3.engine import native
 from st3.engine.plan import cost, fused
+from st3.engine.plan.assemble import Alternative
 from st3.engine.plan.lower import convolutions
-from st3.engine.plan.operation import Alternative
 from st3.engine.program import Activation, AveragePool, Conv, MaxPool, Program, Step
 from st3.engine.reference import interpret
 

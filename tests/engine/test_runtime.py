@@ -12,8 +12,8 @@ from tests.engine.ways import alternatives, each_way
 
 from st3.engine import native
 from st3.engine.plan import cost
+from st3.engine.plan.assemble import Alternative
 from st3.engine.plan.make import batch_part
-from st3.engine.plan.operation import Alternative
 from st3.engine.program import (
     Activation,
     AdaptiveAverage,

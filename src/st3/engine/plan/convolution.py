@@ -8,11 +8,10 @@ from functools import cached_property
 
 from .. import native
 from ..program import Activation, Floats
-from .assemble import Assembly
+from .assemble import Alternative, Assembly
 from .cost import dense_candidates, depthwise_candidates, sparse_candidates
 from .lanewise import KERNEL as LANEWISE
 from .lanewise import lanewise_candidates, lanewise_tiles
-from .operation import Alternative
 from .pack import NonZeros, nonzeros
 from .structures import make_structure, scratch
 from .tiles import Config, Tile, TileSizes

@@ -11,12 +11,12 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from .. import schema
-from .assemble import Assembly
+from .assemble import Alternative, Assembly, Make
 from .convolution import Convolution
 from .cost import dense_candidates, dense_cost, sparse_candidates, sparse_configs, sparse_cost
 from .lanewise import lanewise_candidates
-from .layout import NO_BORDER, Field, border_copies, gather_index
-from .operation import Alternative, Make
+from .layout import NO_BORDER, Field, gather_index
+from .moves import border_copies
 from .structures import make_structure, scratch
 from .tiles import Config
 

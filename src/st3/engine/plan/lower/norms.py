@@ -5,14 +5,11 @@ from typing import Any
 
 from ... import schema
 from ...program import GroupNorm, Norm
-from ..assemble import Assembly
-from ..layout import best_geometry
-from ..operation import Operation
-from ..planner import Planner
-from ..routes import Route
+from ..assemble import Assembly, Operation
+from ..layout import Route, best_geometry
+from ..planner import Planner, lower
 from ..values import FieldArray
-from .dispatch import lower
-from .rowwise import emit_rowwise, has_few_rows
+from .rows import emit_rowwise, has_few_rows
 
 
 @lower.register

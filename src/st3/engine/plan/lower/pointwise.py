@@ -4,14 +4,12 @@ from ctypes import Structure
 
 from ... import schema
 from ...program import Activation, Affine, Elementwise, Floats, Multiply, Pairwise, Shape, Step
-from ..assemble import Assembly
-from ..operation import Operation
-from ..planner import Planner
-from ..routes import Route
+from ..assemble import Assembly, Operation
+from ..layout import Route
+from ..planner import Planner, lower, lower_to_torch
 from ..structures import clamp
 from ..values import FieldArray, PlainArray
-from .dispatch import lower, lower_to_torch
-from .rowwise import emit_rowwise, has_few_rows
+from .rows import emit_rowwise, has_few_rows
 
 __all__ = ["combine"]
 

@@ -6,13 +6,11 @@ from collections.abc import Iterator
 import numpy as np
 
 from ...program import Concat, Reshape, Select, Upsample
-from ..layout import best_geometry
-from ..planner import Planner
-from ..routes import Route
+from ..layout import Route, best_geometry
+from ..planner import Planner, lower, lower_to_torch
 from ..values import FieldArray, PlainArray
-from .dispatch import lower, lower_to_torch
 from .pointwise import combine
-from .rowwise import emit_rowwise, has_few_rows
+from .rows import emit_rowwise, has_few_rows
 
 
 @lower.register
