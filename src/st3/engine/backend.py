@@ -79,7 +79,10 @@ class _Graph:
         if not any(isinstance(arg, Tensor) for arg in free):
             return None
         try:
-            return compile(_Bound(self.graph, fixed), tuple(free), **self.options)
+            compiled = compile(_Bound(self.graph, fixed), tuple(free), **self.options)
+            if compiled.state:  # a compiled model has its own copy, and the caller wants the change in the model's
+                raise ValueError(f"it changes {len(compiled.state)} buffers of the model")
+            return compiled
         except (TypeError, ValueError) as refusal:
             _warn(str(refusal))
             return None

@@ -65,6 +65,10 @@ class CompactModel:
             finally:
                 self._pack()
 
+    def buffers(self) -> Iterator[tuple[str, Tensor]]:
+        """Return the model's buffers, by name."""
+        return self._model.named_buffers()
+
     def keep_whole(self) -> nn.Module:
         """Return the model, whole from now on."""
         with TRACING, plain_torch():

@@ -15,7 +15,7 @@ from torch.utils._pytree import TreeSpec, tree_flatten, tree_unflatten
 from ..core.layers.find import unwrap
 from .checks import check_input, check_model, example_arguments, shape_text
 from .compact import CompactModel
-from .frontend import Translation, capture, translate
+from .frontend import Translation, capture, from_float_bits, to_float_bits, translate
 from .locks import Lock
 from .native import Store, give_back_memory
 from .optimise import optimise
@@ -24,6 +24,7 @@ from .report import report_text
 from .run import Runtime, make_runner
 from .saving import save_program
 from .specialisation import OwnWay, Specialisation, torch_threads
+from .torch_state import plain_torch
 
 __all__ = ["Compiled", "compile"]
 
@@ -58,7 +59,9 @@ def compile(
 class Compiled:
     """A compiled model, to be called like the model. A new input shape is compiled at its first call.
 
-    Several threads may call it at once. For a shape for which torch is faster, it calls the model in torch.
+    Several threads may call it at once. For a shape for which torch is faster, it calls the model in torch. A model that
+    changes buffers of its own, such as a cache of keys and values, has a copy of them here (`state`): each call changes
+    them, one call at a time, and `reset` brings them back.
     """
 
     def __init__(
@@ -72,14 +75,18 @@ class Compiled:
         self._is_plain = self._spec == tree_flatten((tuple(self._example), {}))[1]
         check_input(self._example)
         self._specialisations: OrderedDict[Any, Specialisation | OwnWay] = OrderedDict()
-        self._lock = Lock()  # for the specialisations
+        self._lock = Lock()  # for the specialisations, and for the states while a call changes them
+        self._states: dict[str, _State] = {}  # by the buffer's name; all shapes share them
         self._last = self._for(self._example, self._spec)
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Return what the model returns, in the same structure, without gradients."""
         last = self._last
         if self._is_plain and not kwargs and isinstance(last, Specialisation) and last.fits_fast_path(args):
-            return last.run_fast_path(args)
+            if not self._states:
+                return last.run_fast_path(args)
+            with self._lock:
+                return last.run_fast_path(args)
         leaves, spec = self._flatten(args, kwargs)
         if spec is not self._spec and spec != self._spec:
             raise ValueError(
@@ -89,7 +96,21 @@ class Compiled:
         check_input(leaves, self._example)
         with self._lock:
             specialisation = self._last = self._for(leaves, spec)
+            if self._states:
+                return specialisation(leaves)
         return specialisation(leaves)
+
+    @property
+    def state(self) -> dict[str, Tensor]:
+        """The buffers that calls change, such as a cache of keys and values: the tensors themselves, to read or write."""
+        return {name: state.tensor for name, state in self._states.items()}
+
+    def reset(self) -> None:
+        """Give every buffer that calls change the contents that it had when the model was compiled."""
+        buffers = dict(self._model.buffers())
+        with self._lock, plain_torch():
+            for name, state in self._states.items():
+                state.tensor.copy_(buffers[name])
 
     def _flatten(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[list[Any], TreeSpec]:
         """Flatten the arguments; positional tensors, the usual case, without the cost of `tree_flatten`."""
@@ -150,9 +171,13 @@ class Compiled:
         with self._model.whole() as model:
             translation = _translate(model, args, kwargs)
             program = optimise(translation.program)
-            runner = make_runner(program, self._threads, self._tune, self._store)
+            for name in translation.states:
+                self._states.setdefault(name, _State(dict(model.named_buffers())[name]))
+            states = [self._states[name].bits for name in translation.states]
+            runner = make_runner(program, self._threads, self._tune, self._store, states)
             made = Specialisation(translation, runner, leaves)
-            if not self._tune or not isinstance(runner, Runtime):  # without kernels both ways are torch
+            # Without kernels both ways are torch; and a call of a model with states cannot be tried.
+            if not self._tune or not isinstance(runner, Runtime) or self._states:
                 return made
             own = OwnWay(model, spec, self._threads, leaves)
             engine_ms, torch_ms = _race(lambda: made(leaves), lambda: own(leaves))
@@ -169,6 +194,15 @@ class Compiled:
 
     def __repr__(self) -> str:
         return f"Compiled({self._name}, {self._last.shapes}, threads={self._threads})"
+
+
+class _State:
+    """A buffer that calls change: its bits, which kernels read and write, and the tensor that they are."""
+
+    def __init__(self, buffer: Tensor) -> None:
+        bits = to_float_bits(buffer.detach().contiguous())
+        self.bits = bits.clone()
+        self.tensor = from_float_bits(self.bits.view(-1), buffer.dtype, tuple(buffer.shape))
 
 
 def _translate(model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Translation:

@@ -27,6 +27,12 @@ UNUSABLE = (
 )
 
 
+BAD_NUMBER = (
+    "an input holds a number that is out of range: token ids must be at least 0 and below the size of the embedding, "
+    "positions below its length and that of the cache"
+)
+
+
 class NativeError(RuntimeError):
     """The compiled kernels are missing or cannot be used."""
 
@@ -55,7 +61,7 @@ FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {
     "st3_session_arena": (c_void_p, [c_void_p]),
     "st3_session_run": (c_int32, [c_void_p, c_void_p, c_int32, c_int32]),
     "st3_session_time": (c_double, [c_void_p, c_void_p, c_void_p, c_int32]),
-    "st3_verify": (c_int32, [c_void_p, c_void_p, c_int32, c_char_p]),
+    "st3_verify": (c_int32, [c_void_p, c_void_p, c_int32, c_int32, c_char_p]),
     "st3_checksum": (c_uint64, [c_char_p, c_int64]),
     "st3_open": (c_void_p, [c_char_p, c_char_p, c_char_p]),
     "st3_close": (None, [c_void_p]),
@@ -225,7 +231,10 @@ class Session:
 
     def run(self, first: int = 0, count: int = -1) -> None:
         """Run steps of the plan, by default all of them for the whole batch, on the tensors in `slots`."""
-        if self.library.st3_session_run(*self.call, first, count):
+        fault = self.library.st3_session_run(*self.call, first, count)
+        if fault == schema.number("BAD_NUMBER"):
+            raise IndexError(BAD_NUMBER)
+        if fault:
             raise NativeError(f"could not start {self.plan.threads} threads in a forked process")
 
     def time(self, plan: "Plan") -> float:

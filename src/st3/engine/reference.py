@@ -15,6 +15,7 @@ from .program import (
     AdaptiveAverage,
     Add,
     Affine,
+    Attention,
     AveragePool,
     Concat,
     Conv,
@@ -25,9 +26,11 @@ from .program import (
     GroupNorm,
     InTorch,
     Linear,
+    Lookup,
     MaxPool,
     Multiply,
     Norm,
+    Place,
     Program,
     Reshape,
     Select,
@@ -35,6 +38,7 @@ from .program import (
     Softmax,
     Step,
     Upsample,
+    View,
 )
 
 ACTIVATIONS: Mapping[Function, Callable[[Tensor, float], Tensor]] = {
@@ -187,6 +191,40 @@ def _(step: Reshape, sources: list[Tensor], shape: Shape) -> Tensor:
 @evaluate.register
 def _(step: Softmax, sources: list[Tensor], shape: Shape) -> Tensor:
     return torch.softmax(sources[0], dim=step.axis)
+
+
+@evaluate.register
+def _(step: Attention, sources: list[Tensor], shape: Shape) -> Tensor:
+    query, keys, values = (
+        _view(source, view) for source, view in zip(sources, (step.query, step.keys, step.values), strict=False)
+    )
+    shared = query.shape[1] // keys.shape[1]
+    keys, values = keys.repeat_interleave(shared, 1), values.repeat_interleave(shared, 1)
+    mask = _view(sources[3], step.mask) if step.mask else None
+    if step.until:
+        until = _view(_numbers(sources[3]), step.until)
+        mask = torch.arange(keys.shape[2]) <= until[:, None, :, None]
+    found = F.scaled_dot_product_attention(query, keys, values, mask, is_causal=step.is_causal, scale=step.scale)
+    return found.transpose(1, 2)
+
+
+@evaluate.register
+def _(step: Lookup, sources: list[Tensor], shape: Shape) -> Tensor:
+    return F.embedding(_numbers(sources[0]), torch.from_numpy(step.table)).view(shape)
+
+
+@evaluate.register
+def _(step: Place, sources: list[Tensor], shape: Shape) -> Tensor:
+    whole, rows, numbers = sources
+    return whole.index_copy(step.axis, _numbers(numbers), _view(rows, step.rows))
+
+
+def _view(x: Tensor, view: View) -> Tensor:
+    return x.contiguous().as_strided(view.shape, view.strides, view.offset)
+
+
+def _numbers(bits: Tensor) -> Tensor:
+    return bits.contiguous().view(torch.int64)
 
 
 @evaluate.register

@@ -43,7 +43,8 @@ class Runtime:
 
     Any number of calls may run at once. Each has a session of its own, which is kept for later calls; the weights are
     shared. With `tune`, kernels are measured, and the results cached in the user's cache folder unless `cache=False`.
-    `isa` selects an instruction set other than the best.
+    `isa` selects an instruction set other than the best. Every call changes the `states`, so calls of a program with
+    states must not overlap.
     """
 
     def __init__(
@@ -54,9 +55,11 @@ class Runtime:
         isa: str | None = None,
         cache: bool = True,
         store: native.Store | None = None,
+        states: Sequence[Tensor] = (),
     ) -> None:
         tuner = Tuner(cache_file() if cache else None) if tune else None
         self.use(make_plan(program, threads, tuner, isa, store))
+        self.states = tuple(states)
         if tuner:
             tuner.save()
 
@@ -69,8 +72,57 @@ class Runtime:
 
     def use(self, planned: Planned) -> None:
         self.planned = planned
+        self.states: tuple[Tensor, ...] = ()
         self.sessions = [native.Session(planned.kernels, planned.plan)]  # those that no call uses now
-        self.shapes = [torch.Size(shape) for shape in planned.inputs.values()]
+        # Templates of the outputs; they are never written, so they take no physical memory.
+        self.templates = [empty_tensor(shape) for shape in planned.outputs]
+
+    def run(self, *inputs: Tensor) -> tuple[Tensor, ...]:
+        """Return the program's outputs; they belong to the caller."""
+
+    def choices(self) -> Sequence[Choice]:
+        """Return the kernel chosen for every step."""
+
+    def step_milliseconds(self, program: Program) -> dict[str, float]:
+        """Return the time of each step now; two fused steps have one time, under the first one's name."""
+
+
+class Runtime:
+    """Runs a program with the compiled kernels; steps without a kernel run in torch.
+
+    Any number of calls may run at once. Each has a session of its own, which is kept for later calls; the weights are
+    shared. With `tune`, kernels are measured, and the results cached in the user's cache folder unless `cache=False`.
+    `isa` selects an instruction set other than the best. Every call changes the `states`, so calls of a program with
+    states must not overlap.
+    """
+
+    def __init__(
+        self,
+        program: Program,
+        threads: int = 1,
+        tune: bool = True,
+        isa: str | None = None,
+        cache: bool = True,
+        store: native.Store | None = None,
+        states: Sequence[Tensor] = (),
+    ) -> None:
+        tuner = Tuner(cache_file() if cache else None) if tune else None
+        self.use(make_plan(program, threads, tuner, isa, store))
+        self.states = tuple(states)
+        if tuner:
+            tuner.save()
+
+    @classmethod
+    def of(cls, planned: Planned) -> "Runtime":
+        """Return a runtime for a plan that exists."""
+        made = cls.__new__(cls)
+        made.use(planned)
+        return made
+
+    def use(self, planned: Planned) -> None:
+        self.planned = planned
+        self.states: tuple[Tensor, ...] = ()
+        self.sessions = [native.Session(planned.kernels, planned.plan)]  # those that no call uses now
         # Templates of the outputs; they are never written, so they take no physical memory.
         self.templates = [empty_tensor(shape) for shape in planned.outputs]
 
@@ -104,27 +156,28 @@ class Runtime:
         return tuple(self.run_fitting([each.contiguous() for each in inputs]))
 
     def run_fitting(self, inputs: Sequence[Tensor]) -> list[Tensor]:
-        """Return the outputs for tensors that fit, with as little overhead as possible."""
+        """Return the outputs for contiguous tensors of the right sizes, with as little overhead as possible."""
         outputs = [torch.empty_like(each) for each in self.templates]
+        tensors = (*inputs, *outputs, *self.states)
         try:
             session = self.sessions.pop()  # one step of the interpreter, so no lock is needed
         except IndexError:
             session = native.Session(self.planned.kernels, self.planned.plan)
         try:
-            for slot, tensor in enumerate((*inputs, *outputs)):
+            for slot, tensor in enumerate(tensors):
                 session.slots[slot] = tensor.data_ptr() or refuse_no_storage(tensor)
             if self.planned.is_whole:
                 session.run()
             else:
-                self._run_segments(session, inputs)
+                self._run_segments(session, tensors)
         finally:
             self.sessions.append(session)
         return outputs
 
-    def _run_segments(self, session: native.Session, inputs: Sequence[Tensor]) -> None:
+    def _run_segments(self, session: native.Session, tensors: Sequence[Tensor]) -> None:
         def view(plain: PlainArray, shape: Shape) -> Tensor:
             if plain.buffer is None:
-                return inputs[plain.slot].view(shape)
+                return tensors[plain.slot].view(shape)
             return session.arena[plain.buffer.offset : plain.buffer.offset + shape_size(shape)].view(shape)
 
         for segment in self.planned.segments:
@@ -149,8 +202,9 @@ class Runtime:
         found = torch_milliseconds(program, [step.name for step in program if self._is_in_torch(step.name)])
         inputs = [empty_tensor(shape).zero_() for shape in self.planned.inputs.values()]
         outputs = [torch.empty_like(each) for each in self.templates]
+        states = [torch.zeros_like(each) for each in self.states]
         session = native.Session(self.planned.kernels, self.planned.plan)
-        for slot, tensor in enumerate((*inputs, *outputs)):
+        for slot, tensor in enumerate((*inputs, *outputs, *states)):
             session.slots[slot] = tensor.data_ptr()
         for choice in self.planned.choices:
             if choice.steps:
@@ -167,11 +221,15 @@ class Runtime:
 class TorchRuntime:
     """Runs a program step by step in torch."""
 
-    def __init__(self, program: Program) -> None:
-        self.program = program
+    def __init__(self, program: Program, states: Sequence[Tensor] = ()) -> None:
+        self.program, self.states = program, tuple(states)
 
     def run(self, *inputs: Tensor) -> tuple[Tensor, ...]:
-        return tuple(each.contiguous().clone() for each in interpret(self.program, *inputs))
+        found = [each.contiguous().clone() for each in interpret(self.program, *inputs, *self.states)]
+        results = len(self.program.results)
+        for state, new in zip(self.states, found[results:], strict=True):
+            state.copy_(new)
+        return tuple(found[:results])
 
     def choices(self) -> Sequence[Choice]:
         return [Choice(step.name, type(step).__name__, "torch") for step in self.program]
@@ -180,14 +238,20 @@ class TorchRuntime:
         return torch_milliseconds(program, [step.name for step in program])
 
 
-def make_runner(program: Program, threads: int, tune: bool, store: native.Store | None = None) -> Runner:
+def make_runner(
+    program: Program,
+    threads: int,
+    tune: bool,
+    store: native.Store | None = None,
+    states: Sequence[Tensor] = (),
+) -> Runner:
     """Return a runtime with compiled kernels; without them, warn and return one in torch."""
     try:
         native.kernels()
     except (native.NativeError, OSError) as error:  # no library, or one that this system cannot load
         _warn_once(str(error))
-        return TorchRuntime(program)
-    return Runtime(program, threads, tune, store=store)
+        return TorchRuntime(program, states)
+    return Runtime(program, threads, tune, store=store, states=states)
 
 
 @cache

@@ -14,17 +14,20 @@ from .torch_state import plain_torch
 
 __all__ = ["OwnWay", "Specialisation"]
 
+FLOAT_BYTES = 4
+
 
 class Specialisation:
     """Runs a program on the leaves of the arguments. Any number of calls may run at once."""
 
     def __init__(self, translation: Translation, runner: Runner, leaves: list[Any]) -> None:
         self.runner, self.out_spec, self.leaves = runner, translation.out_spec, translation.leaves
-        self.outputs = translation.program.outputs
+        self.outputs = translation.program.results
         self.is_single = self.out_spec.is_leaf()
         self.given, self.shapes = leaves, shapes_text(leaves)
         # The fast path: the arguments are the program's inputs, and its outputs the model's, unchanged.
-        is_taken = all(isinstance(leaf, Tensor) and leaf.dtype is torch.float32 for leaf in leaves)
+        is_taken = all(isinstance(leaf, Tensor) and leaf.nbytes % FLOAT_BYTES == 0 for leaf in leaves)
+        self.expected = [(leaf.shape, leaf.dtype) for leaf in leaves if isinstance(leaf, Tensor)]
         read = tuple(leaf.name for leaf in self.leaves if isinstance(leaf, Read))
         is_given = len(read) == len(self.leaves) and read == self.outputs
         self.fast: Runtime | None = None
@@ -32,8 +35,21 @@ class Specialisation:
             self.fast = runner
 
     def fits_fast_path(self, args: tuple[Any, ...]) -> bool:
-        """Return whether `run_fast_path` may be called with these arguments."""
-        return self.fast is not None and self.fast.fits(args)
+        """Return whether `run_fast_path` may be called with these arguments: plain tensors that kernels read in place."""
+        if self.fast is None or len(args) != len(self.expected):
+            return False
+        for each, (shape, dtype) in zip(args, self.expected, strict=True):
+            if not (
+                type(each) is Tensor
+                and each.shape == shape
+                and each.dtype is dtype
+                and each.is_cpu
+                and each.layout is torch.strided
+                and each.is_contiguous()
+                and not each.is_neg()  # memory then holds the opposite sign
+            ):
+                return False
+        return True
 
     def run_fast_path(self, args: tuple[Tensor, ...]) -> Any:
         """Return the model's output with as little overhead as possible."""

@@ -3,14 +3,14 @@
 capture       the model as a graph of aten operators (torch.export)
 translate     the graph as a program
 aten_call     one operator's call, and the table of translators
-layers, elementwise, shapes
+attention, layers, elementwise, shapes
               the translators
 padding       convolutions with symmetric padding
 torch_call    calls that stay in torch
 """
 
 from .capture import capture
-from .torch_call import Read, TorchCall, to_float_bits
+from .torch_call import Read, TorchCall, from_float_bits, to_float_bits
 from .translate import Translation, translate
 
-__all__ = ["Read", "TorchCall", "Translation", "capture", "to_float_bits", "translate"]
+__all__ = ["Read", "TorchCall", "Translation", "capture", "from_float_bits", "to_float_bits", "translate"]

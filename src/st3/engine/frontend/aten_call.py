@@ -1,7 +1,7 @@
 """A call of an aten operator in the graph, and the table of translators, which turn such calls into steps.
 
-A translator takes one call and returns its step, or a `Read` if the result is another value unchanged. It raises
-`NotCovered` with the reason if this call has to run in torch. The caller names the steps.
+A translator takes one call and returns its step, a `Read` if the result is another value unchanged, or a view of a
+value. It raises `NotCovered` with the reason if this call has to run in torch. The caller names the steps.
 """
 
 import operator
@@ -68,33 +68,35 @@ class AtenCall:
         first = call.args[0] if call.args else None
         if call.function is operator.getitem and isinstance(first, TorchCall):  # an item of a tuple
             self.item, call = call.args[1], first
-        _check_dtypes(node)
-        self.given = {name: substitute(argument, as_value) for name, argument in _by_name(call).items()}
+        self.given = _by_name(call)  # as they are: calls that torch would evaluate are not values yet
+        self._as_value = as_value
 
     def __getitem__(self, name: str) -> Any:
+        """Return an argument, with values in place of the calls in it."""
+        self.given[name] = substitute(self.given[name], self._as_value)
         return self.given[name]
 
     def value(self, name: str) -> str:
         """Return the name of the value that the argument is."""
-        argument = self.given[name]
+        argument = self[name]
         if not isinstance(argument, Read):
             raise NotCovered(f"its {name} is a constant")
         return argument.name
 
     def array(self, name: str) -> Floats:
         """Return a copy of a constant tensor."""
-        argument = self.given[name]
+        argument = self[name]
         if not isinstance(argument, Tensor):
             raise NotCovered(f"its {name} is computed from the input")
         return np.array(argument.detach().cpu().numpy(), np.float32, order="C")
 
     def optional_array(self, name: str) -> Floats | None:
         """Return a copy of a constant tensor, or None."""
-        return None if self.given[name] is None else self.array(name)
+        return None if self[name] is None else self.array(name)
 
     def pair(self, name: str) -> tuple[int, int]:
         """Return height and width; a single number stands for both."""
-        numbers = self.given[name]
+        numbers = self[name]
         numbers = [numbers] if isinstance(numbers, int) else list(numbers)
         return (numbers[0], numbers[-1])
 
@@ -148,15 +150,22 @@ def _behind_tuple(node: fx.Node) -> list[fx.Node]:
     return node.all_input_nodes if isinstance(node.meta.get("val"), tuple | list) else []
 
 
-Translate: TypeAlias = Callable[[AtenCall], Step | Read]
+Translate: TypeAlias = Callable[[AtenCall], Step | Read | TorchCall]
 COVERED: dict[Any, Translate] = {}
 
 
-def covers(*operators: Any) -> Callable[[Translate], Translate]:
-    """Return a decorator that registers a function as the translator of these operators."""
+def covers(*operators: Any, only_floats: bool = True) -> Callable[[Translate], Translate]:
+    """Return a decorator that registers a function as the translator of these operators.
+
+    With `only_floats`, calls with operands of other types are left to torch.
+    """
 
     def register(translate: Translate) -> Translate:
-        COVERED.update(dict.fromkeys(operators, translate))
+        def checked(op: AtenCall) -> Step | Read | TorchCall:
+            _check_dtypes(op.node)
+            return translate(op)
+
+        COVERED.update(dict.fromkeys(operators, checked if only_floats else translate))
         return translate
 
     return register

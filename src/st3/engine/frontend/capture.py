@@ -27,6 +27,14 @@ UNKNOWN_OUTPUT = re.compile(r"Found <class '(?:[\w.]+\.)?(\w+)'> in output, whic
 
 
 @dataclass(frozen=True)
+class State:
+    """A buffer that the model changes when it runs: its name in the model, and what it becomes."""
+
+    buffer: str
+    becomes: fx.Node
+
+
+@dataclass(frozen=True)
 class CapturedGraph:
     """The graph, the meaning of its placeholders, and the structure of the outputs."""
 
@@ -35,6 +43,7 @@ class CapturedGraph:
     constants: dict[str, Tensor]  # placeholder -> parameter, buffer or other tensor of the model
     inputs: tuple[str, ...]  # placeholders of the caller's arguments, in the order of their leaves
     outputs: tuple[Any, ...]  # fx nodes, or plain Python values
+    states: dict[str, State]  # placeholder -> a buffer that the model changes
     out_spec: TreeSpec
 
 
@@ -44,14 +53,11 @@ def capture(model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> 
         warnings.simplefilter("ignore")  # torch's about itself
         exported = _export(model, args, kwargs)
     signature = exported.graph_signature
-    for output in signature.output_specs:
-        if output.kind in STORES:
-            raise ValueError(
-                f"{type(model).__name__} changes its buffer {output.target!r} when it runs in eval mode; "
-                "the engine compiles models whose output depends on their input alone"
-            )
     constants, inputs = _placeholders(exported)
     leaves = next(node for node in exported.graph.nodes if node.op == "output").args[0]
+    states = _states(model, exported, leaves)
+    for name in states:
+        del constants[name]
     outputs = tuple(
         leaf
         for leaf, output in zip(leaves, signature.output_specs, strict=True)
@@ -64,7 +70,7 @@ def capture(model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> 
     }
     out_spec = exported.call_spec.out_spec
     assert out_spec is not None
-    return CapturedGraph(exported.graph, attributes, constants, inputs, outputs, out_spec)
+    return CapturedGraph(exported.graph, attributes, constants, inputs, outputs, states, out_spec)
 
 
 @contextmanager
@@ -139,6 +145,23 @@ def _placeholders(exported: ExportedProgram) -> tuple[dict[str, Tensor], tuple[s
         home = exported.constants if given.target in exported.constants else exported.state_dict
         constants[name] = home[given.target]
     return constants, tuple(inputs)
+
+
+def _states(model: nn.Module, exported: ExportedProgram, leaves: Any) -> dict[str, State]:
+    """Return the buffers that the model changes, by placeholder."""
+    signature = exported.graph_signature
+    placeholders = {given.target: given.arg.name for given in signature.input_specs if given.target}
+    found = {}
+    for leaf, output in zip(leaves, signature.output_specs, strict=True):
+        if output.kind not in STORES:
+            continue
+        if output.target not in dict(model.named_buffers()):
+            raise ValueError(
+                f"{type(model).__name__} changes {output.target!r} when it runs in eval mode, which is not one of its "
+                "buffers; register it as a buffer, so that the engine can keep it between calls"
+            )
+        found[placeholders[output.target]] = State(output.target, leaf)
+    return found
 
 
 def _attribute(module: nn.Module, path: str) -> Any:

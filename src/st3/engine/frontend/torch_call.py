@@ -13,7 +13,9 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-__all__ = ["Read", "TorchCall", "float_bits_shape", "from_float_bits", "substitute", "to_float_bits"]
+from ..program import View
+
+__all__ = ["Read", "TorchCall", "as_view", "float_bits_shape", "from_float_bits", "substitute", "to_float_bits"]
 
 WIDTH = 4  # bytes of a float32
 
@@ -121,6 +123,26 @@ def substitute(argument: Any, new: Callable[[Any], Any]) -> Any:
             return slice(*substitute((argument.start, argument.stop, argument.step), new))
         case _:
             return argument
+
+
+def as_view(part: Any, shapes: Mapping[str, tuple[int, ...]]) -> tuple[str, View] | None:
+    """Return the value that a call returns some elements of, without copying them, and which; None if it computes.
+
+    >>> seen = TorchCall(torch.Tensor.t, (Read("x"),), {}, "t", is_value=True)
+    >>> as_view(seen, {"x": (2, 3)})
+    ('x', View(shape=(3, 2), strides=(1, 3), offset=0))
+    """
+    if isinstance(part, Read):
+        part = TorchCall(torch.Tensor.detach, (part,), {}, part.name, is_value=True)
+    if not isinstance(part, TorchCall) or len(part.sources) != 1:
+        return None
+    (name,) = part.sources
+    whole = torch.empty(shapes[name], dtype=torch.float32, device="meta")
+    seen = part.evaluate({name: whole})
+    is_view = isinstance(seen, Tensor) and seen.untyped_storage()._cdata == whole.untyped_storage()._cdata
+    if not is_view or seen.dtype is not torch.float32:
+        return None
+    return name, View(tuple(seen.shape), tuple(seen.stride()), int(seen.storage_offset()))
 
 
 def to_float_bits(tensor: Tensor) -> Tensor:

@@ -5,6 +5,7 @@ model can be translated. The values of a program are float32 tensors: other resu
 computed inside the torch steps that need them. So are views, which cost torch nothing and a program a copy.
 """
 
+import math
 import operator
 from collections import Counter
 from dataclasses import dataclass, replace
@@ -14,22 +15,31 @@ import torch
 from torch import Tensor, fx
 from torch.utils._pytree import TreeSpec
 
-from ..program import InTorch, Program, Shape, Step
-from . import elementwise, layers  # noqa: F401 -- fill the table of translators
+from ..program import InTorch, Program, Reshape, Shape, Step
+from . import attention, elementwise, layers  # noqa: F401 -- fill the table of translators
 from .aten_call import COPIES, COVERED, NO_STEP, AtenCall, NotCovered, fixed_shape
 from .capture import CapturedGraph
 from .shapes import RESHAPES, VIEWS, select_channels
-from .torch_call import Read, TorchCall, float_bits_shape, from_float_bits, substitute
+from .torch_call import (
+    Read,
+    TorchCall,
+    as_view,
+    float_bits_shape,
+    from_float_bits,
+    substitute,
+    to_float_bits,
+)
 
 __all__ = ["Translation", "translate"]
 
 
 @dataclass(frozen=True)
 class Translation:
-    """A program, and the leaves of the model's output: values, torch calls on values, constants."""
+    """A program, the leaves of the model's output (values, torch calls on values, constants), and its states' buffers."""
 
     program: Program
     leaves: tuple[Any, ...]
+    states: tuple[str, ...]
     out_spec: TreeSpec
 
 
@@ -42,13 +52,16 @@ def translate(captured: CapturedGraph) -> Translation:
     leaves = substitute(tuple(known), walk.as_value)
     read = [leaf.name for leaf in leaves if isinstance(leaf, Read)]
     read += [name for leaf in leaves if isinstance(leaf, TorchCall) for name in leaf.sources]
+    becomes = [walk.as_bits(walk.known[state.becomes]) for state in captured.states.values()]
     program = Program(
         steps=tuple(walk.steps),
         shapes=walk.shapes,
-        inputs=captured.inputs,
-        outputs=tuple(dict.fromkeys(read)),
+        inputs=(*captured.inputs, *captured.states),
+        outputs=(*dict.fromkeys(read), *becomes),
+        state_count=len(becomes),
     )
-    return Translation(program, leaves, captured.out_spec)
+    states = tuple(state.buffer for state in captured.states.values())
+    return Translation(program, leaves, states, captured.out_spec)
 
 
 class _Walk:
@@ -76,14 +89,34 @@ class _Walk:
         if isinstance(part, Read) or not part.is_value:
             return part
         if part.name not in self.shapes:
-            step = select_channels(part, self.shapes, self.steps) or _in_torch(part, NO_STEP)
+            step = select_channels(part, self.shapes, self.steps) or self._reshape(part) or _in_torch(part, NO_STEP)
             self._add_step(step, self.nodes[part.name], part)
         return Read(part.name)
+
+    def as_bits(self, part: Any) -> str:
+        """Return the value of that name, or of the bits of a tensor of another type."""
+        made = self.as_value(part) if isinstance(part, Read | TorchCall) else part
+        if isinstance(made, Read):
+            return made.name
+        if not isinstance(made, TorchCall):
+            raise ValueError("a buffer that the model changes becomes a constant; the engine cannot keep it between calls")
+        node = self.nodes[made.name]
+        call = TorchCall(to_float_bits, (made,), {}, f"{made.name}:bits", is_value=True)
+        if call.name not in self.shapes:
+            self._add_step(_in_torch(call, NO_STEP), node, call, float_bits_shape(node.meta["val"].dtype, fixed_shape(node)))
+        return call.name
+
+    def _reshape(self, part: TorchCall) -> Step | None:
+        """Return the step if a view has all elements of a value in their order."""
+        found = as_view(part, self.shapes) if _is_made_of_views(part) else None
+        if not found or not found[1].is_whole or math.prod(found[1].shape) != math.prod(self.shapes[found[0]]):
+            return None
+        return Reshape(name="", sources=(found[0],), target=part.name)
 
     def _visit_placeholder(self, node: fx.Node) -> Any:
         if node.name in self.captured.constants:
             return self.captured.constants[node.name].detach()
-        if node.name not in self.captured.inputs:
+        if node.name not in (*self.captured.inputs, *self.captured.states):
             return node.meta.get("val")  # a plain value in the caller's arguments
         dtype, shape = node.meta["val"].dtype, fixed_shape(node)
         self.shapes[node.name] = float_bits_shape(dtype, shape)
@@ -109,9 +142,9 @@ class _Walk:
                 shuffle = select_channels(call, self.shapes, self.steps)
                 return self._add_step(shuffle, node, call) if shuffle else call
         step = self._translate_call(node, call)
-        return step if isinstance(step, Read) else self._add_step(step, node, call)
+        return self._add_step(step, node, call) if isinstance(step, Step) else step
 
-    def _translate_call(self, node: fx.Node, call: TorchCall) -> Step | Read:
+    def _translate_call(self, node: fx.Node, call: TorchCall) -> Step | Read | TorchCall:
         translate_one = COVERED.get(_operator(call))
         if translate_one is None:
             return _in_torch(call, NO_STEP)
@@ -153,6 +186,16 @@ OF_ITS_MODULE = {
     "relu",
     "max_pool2d",
 }
+
+
+def _is_made_of_views(part: Any) -> bool:
+    """Return whether a call and all calls in its arguments return views, or reshape."""
+    if isinstance(part, Read):
+        return True
+    is_view = part.function in VIEWS or part.function in RESHAPES or part.function is torch.reshape
+    is_item = part.function is operator.getitem
+    inner = [each for each in part.args if isinstance(each, Read | TorchCall)]
+    return (is_view or is_item) and len(inner) == 1 and _is_made_of_views(inner[0])
 
 
 def _in_torch(call: TorchCall, why: str) -> Step:

@@ -167,6 +167,7 @@ class Operation:
     reads: list[Buffer]
     writes: list[Buffer]
     make: Make | None = None
+    scratch: int = 0  # floats per thread
     tune: Tunable | None = None  # in place of `make`
     torch: Callable[..., Tensor] | None = None
     torch_sources: list[tuple[PlainArray, Shape]] = field(default_factory=list)

@@ -59,6 +59,7 @@ class Planned:
     plan: Plan
     inputs: dict[str, Shape]
     outputs: tuple[Shape, ...]
+    states: tuple[Shape, ...]
     segments: tuple[Segment, ...]
     choices: tuple[Choice, ...]
 
@@ -88,7 +89,7 @@ def make_plan(
         lower(step, planner)
     _deliver_outputs(planner)
     arena = assign_offsets(planner.buffers) + SLACK
-    names = (*part.inputs, *part.outputs)
+    names = (*part.arguments, *part.results, *part.states)
     slots = [math.prod(part.shapes[name]) for name in names]
     chosen = _choose(planner, arena, len(slots), tuner)
 
@@ -109,12 +110,13 @@ def make_plan(
         else:
             segments.append(own)
         choices |= _describe(operation, alternative, measured, own, part)
-    scratch = max((each.scratch for each, _ in chosen if each), default=0)
+    scratch = max([each.scratch for each, _ in chosen if each] + [each.scratch for each in planner.operations])
     return Planned(
         kernels,
         assembly.finish(arena, scratch, slots, parts, threads),
-        {name: program.shapes[name] for name in program.inputs},
-        tuple(program.shapes[name] for name in program.outputs),
+        {name: program.shapes[name] for name in program.arguments},
+        tuple(program.shapes[name] for name in program.results),
+        tuple(program.shapes[name] for name in program.states),
         tuple(segments),
         tuple(choices.values()),
     )
@@ -130,7 +132,7 @@ def batch_part(program: Program) -> Program:
     This is the program itself if it fits, or if a step may depend on several images at once.
     """
     sizes = {shape[0] if shape else 0 for shape in program.shapes.values()}
-    if len(sizes) != 1 or not any(isinstance(step, Conv) for step in program):
+    if len(sizes) != 1 or program.states or not any(isinstance(step, Conv) for step in program):
         return program
     if any(isinstance(step, InTorch) or (isinstance(step, Softmax) and step.axis == 0) for step in program):
         return program
@@ -146,14 +148,28 @@ def batch_part(program: Program) -> Program:
 
 
 def _deliver_outputs(planner: Planner) -> None:
-    """Emit the moves of all outputs to the caller's tensors, unless a step has written there."""
+    """Emit the moves of all results and states to their tensors, unless a step has written there."""
     program = planner.program
-    for number, name in enumerate(program.outputs):
-        value, slot = planner.values[name], PlainArray(None, len(program.inputs) + number)
-        if value.plain is None:
-            planner.unpack(name, slot)
-        elif value.plain.slot != slot.slot:
-            planner.emit(planner.moves.copy(name, value.plain, slot, value.size))
+    for number, name in enumerate(program.results):
+        _deliver(planner, name, planner.result(number))
+    homes = {state: PlainArray(None, planner.slots[state]) for state in program.states}
+    kept = {state: name for state, name in program.states.items() if planner.values[name].plain != homes[state]}
+    for name in kept.values():
+        value = planner.values[name]
+        if value.plain and value.plain.slot >= 0:  # another state, perhaps: it may have changed when this one is written
+            copy = PlainArray(planner.buffer(value.size))
+            planner.emit(planner.moves.copy(name, value.plain, copy, value.size))
+            value.plain = copy
+    for state, name in kept.items():
+        _deliver(planner, name, homes[state])
+
+
+def _deliver(planner: Planner, name: str, target: PlainArray) -> None:
+    value = planner.values[name]
+    if value.plain is None:
+        planner.unpack(name, target)
+    elif value.plain != target:
+        planner.emit(planner.moves.copy(name, value.plain, target, value.size))
 
 
 # ---------------------------------------------------------------- the choice of kernels

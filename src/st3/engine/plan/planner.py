@@ -26,7 +26,10 @@ class Planner:
         self.operations: list[Operation] = []
         self.buffers: list[Buffer] = []
         self.values = {name: Value(shape) for name, shape in program.shapes.items()}
-        for slot, name in enumerate(program.inputs):
+        # The caller's tensors: arguments, results, states.
+        self.slots = {name: slot for slot, name in enumerate(program.arguments)}
+        self.slots |= {name: slot for slot, name in enumerate(program.states, len(self.slots) + len(program.results))}
+        for name, slot in self.slots.items():
             self.values[name].plain = PlainArray(None, slot)
         self.pending: dict[str, Conv] = {}  # convolutions to be emitted with their reader, as a chain
 
@@ -131,14 +134,18 @@ class Planner:
 
     def new_plain_output(self, name: str) -> PlainArray:
         """Make the plain array that a step writes: the caller's tensor, if it is an output that no step reads."""
-        if self.program.outputs.count(name) == 1 and not self.program.readers(name):
-            slot = len(self.program.inputs) + self.program.outputs.index(name)
-            self.values[name].plain = PlainArray(None, slot)
+        program = self.program
+        if name in program.results and program.outputs.count(name) == 1 and not program.readers(name):
+            self.values[name].plain = self.result(program.results.index(name))
         else:
             self.new_plain(name)
         made = self.values[name].plain
         assert made is not None
         return made
+
+    def result(self, number: int) -> PlainArray:
+        """Return the caller's tensor for a result."""
+        return PlainArray(None, len(self.program.arguments) + number)
 
     def fill_border(self, array: FieldArray, name: str) -> None:
         """Emit the copies to the border of a field whose patches were just written."""

@@ -6,7 +6,7 @@ from typing import Any, Self
 
 import numpy as np
 
-from .program import Activated, Activation, Floats, Flow, Ints, Mask, Pair, Step, Windows
+from .program import Activated, Activation, Floats, Flow, Ints, Mask, Pair, Shape, Step, Windows
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -235,6 +235,58 @@ class Reshape(Step):
 class Softmax(Step):
     """Softmax along one axis."""
 
+    axis: int
+
+
+@dataclass(frozen=True)
+class View:
+    """Some elements of a value in contiguous order, which torch would return as a view; offset and strides count them."""
+
+    shape: Shape
+    strides: Shape
+    offset: int = 0
+
+    @property
+    def is_whole(self) -> bool:
+        """Whether these are adjacent elements in the same order, from the first one on."""
+        size, expected = 1, []
+        for side in reversed(self.shape):
+            expected.append(size)
+            size *= side
+        in_order = zip(self.shape, self.strides, reversed(expected), strict=True)
+        return self.offset == 0 and all(have == want for side, have, want in in_order if side > 1)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Attention(Step):
+    """Values weighted by the softmax of scale * (query · key) + mask; its target is (images, rows, heads, columns).
+
+    Sources are those of the queries (images, heads, rows, columns), keys and values, and perhaps one more: a `mask`
+    (images, heads, rows, places) that is added, or `until`, int64 numbers (images, rows): the last place that each row
+    sees. Adjacent heads may share keys and values.
+    """
+
+    query: View
+    keys: View
+    values: View
+    mask: View | None = None
+    until: View | None = None
+    scale: float
+    is_causal: bool = False
+
+
+@dataclass(frozen=True, kw_only=True)
+class Lookup(Step):
+    """Rows of a table by their numbers; the source holds int64 numbers."""
+
+    table: Floats
+
+
+@dataclass(frozen=True, kw_only=True)
+class Place(Step):
+    """The first source with rows of the second in some places of an axis; the third holds their int64 numbers."""
+
+    rows: View
     axis: int
 
 

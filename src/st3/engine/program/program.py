@@ -126,12 +126,33 @@ class Activated(Step):
 
 @dataclass(frozen=True, kw_only=True)
 class Program:
-    """The steps, the shape of every value, and the names of the inputs and outputs."""
+    """The steps, the shape of every value, and the names of the inputs and outputs.
+
+    The last inputs are the program's states, which stay from one call to the next, and the last outputs are what each
+    of them is after a call, in the same order.
+    """
 
     steps: tuple[Step, ...]
     shapes: dict[str, Shape] = field(repr=False)
     inputs: tuple[str, ...]
     outputs: tuple[str, ...]
+    state_count: int = 0
+
+    @property
+    def arguments(self) -> tuple[str, ...]:
+        """The inputs that a caller gives."""
+        return self.inputs[: len(self.inputs) - self.state_count]
+
+    @property
+    def results(self) -> tuple[str, ...]:
+        """The outputs that a caller gets."""
+        return self.outputs[: len(self.outputs) - self.state_count]
+
+    @property
+    def states(self) -> dict[str, str]:
+        """What every state becomes."""
+        count = self.state_count
+        return dict(zip(self.inputs[-count:], self.outputs[-count:], strict=True)) if count else {}
 
     def __iter__(self) -> Iterator[Step]:
         return iter(self.steps)
