@@ -7,7 +7,7 @@ import numpy as np
 import torch
 
 from ..frontend import Read, TorchCall
-from ..frontend.padding import Sides, make_symmetric
+from ..frontend.layers import Sides, make_symmetric
 from ..program import Affine, Conv, Floats, InTorch, Layer, Norm, Program, Step
 
 __all__ = ["fold"]
