@@ -1,4 +1,5 @@
-// Runs an .st3run file on numbers from 0 to 1 and prints the largest output: ./main model.st3run
+// Runs an .st3run file on numbers from 0 to 1 (token ids and positions: 0) and prints the largest output:
+//     ./main model.st3run
 #include <st3.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -21,15 +22,16 @@ int main(int count, char** arguments) {
     const st3_tensor* outputs = st3_outputs(model, &output_count);
     if (input_count > MOST || output_count > MOST) return 1;
 
-    float *in[MOST], *out[MOST];
+    void* in[MOST];
+    float* out[MOST];
     for (int32_t i = 0; i < input_count; i++) {
-        in[i] = malloc(inputs[i].count * sizeof(float));
-        for (int64_t k = 0; k < inputs[i].count; k++) in[i][k] = k % 97 / 96.0f;
+        in[i] = calloc(inputs[i].count, inputs[i].type == ST3_INT64 ? sizeof(int64_t) : sizeof(float));
+        for (int64_t k = 0; k < inputs[i].count && inputs[i].type == ST3_FLOAT32; k++) ((float*)in[i])[k] = k % 97 / 96.0f;
     }
     for (int32_t i = 0; i < output_count; i++) out[i] = malloc(outputs[i].count * sizeof(float));
 
     st3_session* session = st3_start(model, 0, error);
-    if (!session || st3_run(session, (const float* const*)in, out, error)) {
+    if (!session || st3_run(session, (const void* const*)in, out, error)) {
         fprintf(stderr, "%s\n", error);
         return 1;
     }

@@ -2,6 +2,7 @@
 
 import ctypes
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from st3.engine.program import (
     Activation,
     Add,
     Affine,
+    Attention,
     AveragePool,
     Concat,
     Conv,
@@ -23,13 +25,16 @@ from st3.engine.program import (
     GlobalAverage,
     GroupNorm,
     Linear,
+    Lookup,
     MaxPool,
     Multiply,
     Norm,
+    Place,
     Program,
     Step,
+    View,
 )
-from st3.engine.runfile import Tensor, write_run_file
+from st3.engine.saving import Tensor, write_run_file
 
 __all__ = ["kinds_of", "plans", "verify", "write"]
 
@@ -193,7 +198,33 @@ def plans(count: int, isa: str) -> Iterator[Planned]:
         convolutions.LARGE_VALUE_BYTES = before
 
 
-MAKERS = (_pictures, _chains, _matrices, _pairs, _gates, _tokens)
+def _decoder(random: np.random.Generator) -> Program:
+    """Token ids to rows, their keys into a state, attention to all of it: up to a place, by a mask, or causal."""
+    rows, heads, width, length = 1 + int(random.integers(5)), 2, int(random.integers(1, 40)), 5 + int(random.integers(9))
+    make = _Maker(random, (2 * rows,))  # the bits of int64 numbers
+    a = make.add(Lookup, (rows, heads * width), "x", table=make.weights(length, heads * width))
+    seen = View((1, heads, rows, width), (0, width, heads * width, 1))
+    make.shapes["keys"] = (1, heads, length, width)
+    keys = make.add(Place, make.shapes["keys"], "keys", a, "x", rows=seen, axis=2)
+    cached = View((1, heads, length, width), (0, length * width, width, 1))
+    more: dict[str, Any] = {"keys": cached, "values": cached}
+    sources = [a, keys, keys]
+    way = int(random.integers(3))
+    if way == 0:
+        more |= {"until": View((1, rows), (0, 1))}
+        sources.append("x")
+    elif way == 1:
+        sources.append(make.linear(a, length))
+        more |= {"mask": View((1, heads, rows, length), (0, 0, length, 1))}
+    else:
+        more |= {"keys": seen, "values": seen, "is_causal": True}
+        sources = [a, a, a]
+    b = make.add(Attention, (1, rows, heads, width), *sources, query=seen, scale=0.3, **more)
+    program = make.program(b, keys)
+    return replace(program, inputs=("x", "keys"), state_count=1)
+
+
+MAKERS = (_pictures, _chains, _matrices, _pairs, _gates, _tokens, _decoder)
 
 
 def kinds_of(plan: Plan) -> set[str]:
@@ -207,7 +238,7 @@ def verify(planned: Planned) -> str:
     """Return the verifier's complaint about a plan, or nothing."""
     structure, error = planned.plan.structure(), ctypes.create_string_buffer(512)
     native.library().st3_verify(
-        ctypes.addressof(structure), planned.kernels.address, len(planned.inputs), error
+        ctypes.addressof(structure), planned.kernels.address, len(planned.inputs), len(planned.outputs), error
     )
     return error.value.decode()
 
@@ -219,5 +250,6 @@ def write(folder: Path, count: int, isa: str) -> list[Path]:
         paths.append(folder / f"{isa}-{number}.st3run")
         inputs = [Tensor(name, shape) for name, shape in planned.inputs.items()]
         outputs = [Tensor(str(place), shape) for place, shape in enumerate(planned.outputs)]
-        write_run_file(paths[-1], inputs, outputs, [planned])
+        states = [Tensor(str(place), shape) for place, shape in enumerate(planned.states)]
+        write_run_file(paths[-1], inputs, outputs, states, [planned])
     return paths

@@ -21,7 +21,7 @@ static void fail(const char* error) {
 static float* answer(const Job* job, st3_session* session, float* in, float* out, int64_t count) {
     char error[ST3_ERROR];
     for (int64_t k = 0; k < count; k++) in[k] = (float)((k * 31 + job->number * 17) % 101) / 50 - 1;
-    if (st3_run(session, (const float* const[]){in}, (float* const[]){out}, error)) fail(error);
+    if (st3_run(session, (const void* const[]){in}, (float* const[]){out}, error)) fail(error);
     return out;
 }
 

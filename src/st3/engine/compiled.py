@@ -16,15 +16,14 @@ from ..core.layers.find import unwrap
 from .checks import check_input, check_model, example_arguments, shape_text
 from .compact import CompactModel
 from .frontend import Translation, capture, from_float_bits, to_float_bits, translate
-from .locks import Lock
 from .native import Store, give_back_memory
 from .optimise import optimise
+from .process_state import Lock, plain_torch, torch_threads
 from .program import Program
 from .report import report_text
 from .run import Runtime, make_runner
 from .saving import save_program
-from .specialisation import OwnWay, Specialisation, torch_threads
-from .torch_state import plain_torch
+from .specialisation import OwnWay, Specialisation
 
 __all__ = ["Compiled", "compile"]
 
@@ -134,14 +133,17 @@ class Compiled:
         """Write the engine's program for the last shape used to a file, for `st3.engine.load` and for C (c/st3.h).
 
         The file has a plan for each instruction set, by default all that this processor can run: the best one as it
-        was tuned, the others by estimates. A model with steps in torch cannot be saved; the error names them.
+        was tuned, the others by estimates. A model with steps in torch cannot be saved; the error names them. Buffers
+        that calls change are saved as they were when the model was compiled.
         """
         last, target = self._last, Path(path)
         translation, program = self._translated(last.given)
         runner = last.runner if isinstance(last, Specialisation) else None
         planned = runner.planned if isinstance(runner, Runtime) else None
+        buffers = dict(self._model.buffers())
+        states = {name: buffers[name] for name in translation.states}
         save_program(
-            target, self._name, last.given, translation, program, self._threads, planned, instruction_sets
+            target, self._name, last.given, translation, program, states, self._threads, planned, instruction_sets
         )
         return target
 

@@ -1,6 +1,7 @@
 """`load`: a model from an .st3run file, to be called like a compiled model."""
 
 import ctypes
+import math
 import os
 from collections.abc import Sequence
 from pathlib import Path
@@ -10,9 +11,9 @@ import torch
 
 from . import native
 from .checks import check_input, shape_text
+from .process_state import Lock, plain_torch
 from .run import refuse_no_storage
-from .runfile import Tensor
-from .torch_state import plain_torch
+from .saving import DTYPES, Tensor
 
 __all__ = ["Loaded", "load"]
 
@@ -35,6 +36,7 @@ class _Described(ctypes.Structure):
         ("name", ctypes.c_char_p),
         ("shape", ctypes.POINTER(ctypes.c_int64)),
         ("dims", ctypes.c_int32),
+        ("type", ctypes.c_int32),
         ("count", ctypes.c_int64),
     )
 
@@ -53,7 +55,7 @@ class _Model:
         count = ctypes.c_int32()
         first = getattr(self.library, which)(self.handle, ctypes.byref(count))
         found = (_Described * count.value).from_address(first)
-        return [Tensor(each.name.decode(), tuple(each.shape[: each.dims])) for each in found]
+        return [Tensor(each.name.decode(), tuple(each.shape[: each.dims]), DTYPES[each.type]) for each in found]
 
     def __del__(self) -> None:
         if getattr(self, "handle", None):  # no names of modules here: they are gone when Python ends
@@ -77,7 +79,18 @@ class _Session:
         start = ctypes.addressof(slots)
         error = ctypes.create_string_buffer(ERROR_BYTES)
         if self.library.st3_run(self.handle, start, start + 8 * len(inputs), error):
-            raise native.NativeError(text(error))
+            is_input = b"out of range" in error.value
+            raise IndexError(native.BAD_NUMBER) if is_input else native.NativeError(text(error))
+
+    def state(self, number: int, like: Tensor) -> torch.Tensor:
+        """Return a state's own memory as a tensor, which keeps the session alive."""
+        address = self.library.st3_state(self.handle, number)
+        memory = (ctypes.c_uint8 * (like.dtype.itemsize * math.prod(like.shape))).from_address(address)
+        memory.session = self
+        return torch.frombuffer(memory, dtype=like.dtype).view(like.shape)
+
+    def reset(self) -> None:
+        self.library.st3_reset(self.handle)
 
     def __del__(self) -> None:
         if getattr(self, "handle", None):
@@ -89,16 +102,18 @@ class Loaded:
     """A model from a file. It takes the file's inputs, by position or by name, and returns a tensor or a tuple of them.
 
     Several threads may call it at once. The outputs of a model that returned a structure are a flat tuple, in the order
-    of `outputs`, whose names tell where each one was.
+    of `outputs`, whose names tell where each one was. A model with states takes one call at a time; see `Compiled`.
     """
 
     def __init__(self, path: Path, threads: int | None, isa: str | None) -> None:
         self._asked = (path, threads, isa)
         self._model = _Model(path, isa)
         self.inputs, self.outputs = self._model.tensors("st3_inputs"), self._model.tensors("st3_outputs")
+        self._states = self._model.tensors("st3_states")
+        self._lock = Lock()  # for the states
         self.threads = threads or int(self._model.library.st3_threads(self._model.handle))
         self.isa: str = self._model.library.st3_isa(self._model.handle).decode()
-        self._expected = [torch.empty(each.shape, dtype=torch.float32, device="meta") for each in self.inputs]
+        self._expected = [torch.empty(each.shape, dtype=each.dtype, device="meta") for each in self.inputs]
         self._sessions = [_Session(self._model, self.threads)]  # those that no call uses now
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
@@ -114,6 +129,10 @@ class Loaded:
         with plain_torch():
             inputs = [each.detach().resolve_conj().resolve_neg().contiguous() for each in leaves]
             outputs = [torch.empty(each.shape, dtype=torch.float32, device="cpu") for each in self.outputs]
+        if self._states:
+            with self._lock:
+                self._sessions[0].run(inputs, outputs)
+            return outputs[0] if len(outputs) == 1 else tuple(outputs)
         try:
             session = self._sessions.pop()  # one step of the interpreter, so no lock is needed
         except IndexError:
@@ -123,6 +142,17 @@ class Loaded:
         finally:
             self._sessions.append(session)
         return outputs[0] if len(outputs) == 1 else tuple(outputs)
+
+    @property
+    def state(self) -> dict[str, torch.Tensor]:
+        """The buffers that calls change: the tensors themselves, to read or write."""
+        return {each.name: self._sessions[0].state(number, each) for number, each in enumerate(self._states)}
+
+    def reset(self) -> None:
+        """Give every buffer that calls change the contents that it had when the model was compiled."""
+        if self._states:
+            with self._lock:
+                self._sessions[0].reset()
 
     def _arrange(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Any]:
         """Return the arguments in the order of the inputs."""

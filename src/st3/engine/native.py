@@ -67,10 +67,13 @@ FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {
     "st3_close": (None, [c_void_p]),
     "st3_inputs": (c_void_p, [c_void_p, POINTER(c_int32)]),
     "st3_outputs": (c_void_p, [c_void_p, POINTER(c_int32)]),
+    "st3_states": (c_void_p, [c_void_p, POINTER(c_int32)]),
     "st3_isa": (c_char_p, [c_void_p]),
     "st3_threads": (c_int32, [c_void_p]),
     "st3_start": (c_void_p, [c_void_p, c_int32, c_char_p]),
     "st3_run": (c_int32, [c_void_p, c_void_p, c_void_p, c_char_p]),
+    "st3_state": (c_void_p, [c_void_p, c_int32]),
+    "st3_reset": (None, [c_void_p]),
     "st3_stop": (None, [c_void_p]),
 }
 

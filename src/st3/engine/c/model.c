@@ -23,7 +23,8 @@ struct st3_model {
     int64_t size;
     int is_mapped;
     const FileHeader* header;
-    st3_tensor* tensors;  // inputs, then outputs
+    st3_tensor* tensors;     // inputs, outputs, states
+    const void** contents;   // of every state at the start, or NULL: all zero
     Constant* constants;
     Plan plan;
     const Kernels* kernels;
@@ -33,6 +34,7 @@ struct st3_session {
     const st3_model* model;
     Session* session;
     float** slots;
+    float* states;  // one after another
 };
 
 // ---------------------------------------------------------------- reading
@@ -83,16 +85,20 @@ static int check_header(st3_model* model, char* error) {
     return 1;
 }
 
+static int64_t floats_of(const st3_tensor* tensor) { return tensor->count * (tensor->type == ST3_INT64 ? 2 : 1); }
+
 static int read_tensors(st3_model* model, char* error) {
     const FileHeader* header = model->header;
-    const int64_t count = (int64_t)header->inputs + header->outputs;
+    const int64_t first_state = (int64_t)header->inputs + header->outputs, count = first_state + header->states;
     const FileTensor* found = at_offset(model, header->tensors, count, sizeof(FileTensor), 8);
-    if (header->inputs < 1 || header->outputs < 1 || !found)
+    if (header->inputs < 1 || header->outputs < 1 || header->states < 0 || !found)
         return fail(error, "it is damaged: its table of inputs and outputs is wrong");
-    if (!(model->tensors = calloc(count, sizeof(st3_tensor)))) return fail(error, "there is too little memory");
+    model->tensors = calloc(count, sizeof(st3_tensor));
+    model->contents = calloc((int64_t)header->states + 1, sizeof(void*));
+    if (!model->tensors || !model->contents) return fail(error, "there is too little memory");
     for (int64_t i = 0; i < count; i++) {
         st3_tensor* tensor = model->tensors + i;
-        *tensor = (st3_tensor){text_at(model, found[i].name), 0, found[i].dims, 1};
+        *tensor = (st3_tensor){text_at(model, found[i].name), 0, found[i].dims, found[i].type, 1};
         if (tensor->dims >= 0 && tensor->dims <= MOST_DIMS)
             tensor->shape = at_offset(model, found[i].shape, tensor->dims, 8, 8);
         for (int32_t d = 0; tensor->shape && d < tensor->dims; d++) {
@@ -102,6 +108,12 @@ static int read_tensors(st3_model* model, char* error) {
         }
         if (!tensor->name || !tensor->shape)
             return fail(error, "it is damaged: tensor %d has no name or no shape", (int)i);
+        const int is_output = i >= header->inputs && i < first_state;
+        if (tensor->type != ST3_FLOAT32 && (tensor->type != ST3_INT64 || is_output))
+            return fail(error, "it is damaged: tensor %d has an unknown type", (int)i);
+        if (i < first_state || !found[i].contents) continue;
+        model->contents[i - first_state] = at_offset(model, found[i].contents, 4 * floats_of(tensor), 1, 8);
+        if (!model->contents[i - first_state]) return fail(error, "it is damaged: state %d is not in it", (int)i);
     }
     return 1;
 }
@@ -129,9 +141,10 @@ static int locate(st3_model* model, const Plan* stored) {
 // The caller's tensors are those of the table, and a batch divides into the plan's parts.
 static int fits_tensors(const st3_model* model) {
     const Plan* plan = &model->plan;
-    if (plan->slot_count != (int64_t)model->header->inputs + model->header->outputs) return 0;
+    const FileHeader* header = model->header;
+    if (plan->slot_count != (int64_t)header->inputs + header->outputs + header->states) return 0;
     for (int32_t i = 0; i < plan->slot_count; i++)
-        if (plan->slots[i] < 0 || (__int128)plan->slots[i] * plan->parts != model->tensors[i].count) return 0;
+        if (plan->slots[i] < 0 || (__int128)plan->slots[i] * plan->parts != floats_of(model->tensors + i)) return 0;
     return 1;
 }
 
@@ -152,7 +165,8 @@ static int choose_plan(st3_model* model, const char* isa, char* error) {
         model->kernels = kernels;
         if (!locate(model, &plans[i].plan) || !fits_tensors(model))
             return fail(error, "it is damaged: its plan for %s does not fit the file", name);
-        if (st3_verify(&model->plan, kernels, header->inputs, fault)) return fail(error, "it is damaged: %s", fault);
+        if (st3_verify(&model->plan, kernels, header->inputs, header->outputs, fault))
+            return fail(error, "it is damaged: %s", fault);
         return 1;
     }
     const char* writer = text_at(model, header->writer);
@@ -205,6 +219,7 @@ void st3_close(st3_model* model) {
     if (!model) return;
     if (model->is_mapped) munmap((void*)model->bytes, model->size);
     free(model->tensors);
+    free(model->contents);
     free(model->constants);
     free(model);
 }
@@ -219,12 +234,19 @@ const st3_tensor* st3_outputs(const st3_model* model, int32_t* count) {
     return model->tensors + model->header->inputs;
 }
 
+const st3_tensor* st3_states(const st3_model* model, int32_t* count) {
+    *count = model->header->states;
+    return model->tensors + model->header->inputs + model->header->outputs;
+}
+
 const char* st3_isa(const st3_model* model) { return model->kernels->name; }
 int32_t st3_threads(const st3_model* model) { return model->plan.threads; }
 const Plan* st3_model_plan(const st3_model* model) { return &model->plan; }
 const Kernels* st3_model_kernels(const st3_model* model) { return model->kernels; }
 
 // ---------------------------------------------------------------- sessions
+
+static int64_t rounded(int64_t floats) { return (floats + 15) / 16 * 16; }  // to whole cache lines
 
 st3_session* st3_start(const st3_model* model, int32_t threads, char* error) {
     if (threads < 0 || threads > ST3_MOST_THREADS) {
@@ -235,29 +257,57 @@ st3_session* st3_start(const st3_model* model, int32_t threads, char* error) {
     Plan plan = model->plan;
     if (threads) plan.threads = threads;
     st3_session* session = calloc(1, sizeof(st3_session));
+    const int32_t first = model->header->inputs + model->header->outputs;
+    int64_t floats = 0;
+    for (int32_t i = first; i < plan.slot_count; i++) floats += rounded(plan.slots[i]);
     if (session) {
         session->model = model;
         session->session = st3_session_new(model->kernels, &plan);
         session->slots = calloc(plan.slot_count, sizeof(float*));
+        session->states = st3_allocate(floats * 4);
     }
-    if (session && session->session && session->slots) return session;
+    if (session && session->session && session->slots && session->states) {
+        float* next = session->states;
+        for (int32_t i = first; i < plan.slot_count; next += rounded(plan.slots[i++])) session->slots[i] = next;
+        st3_reset(session);
+        return session;
+    }
     fail(error, "could not start %d threads with %lld bytes of scratch each and %lld bytes for values", plan.threads,
          4 * (long long)plan.scratch, 4 * (long long)plan.arena);
     st3_stop(session);
     return 0;
 }
 
-int32_t st3_run(st3_session* session, const float* const* inputs, float* const* outputs, char* error) {
-    const int32_t first = session->model->header->inputs, count = session->model->plan.slot_count;
-    for (int32_t i = 0; i < count; i++) session->slots[i] = i < first ? (float*)inputs[i] : outputs[i - first];
-    if (!st3_session_run(session->session, session->slots, 0, -1)) return 0;
-    fail(error, "could not start threads in a forked process");
+int32_t st3_run(st3_session* session, const void* const* inputs, float* const* outputs, char* error) {
+    const FileHeader* header = session->model->header;
+    for (int32_t i = 0; i < header->inputs; i++) session->slots[i] = (float*)inputs[i];
+    for (int32_t i = 0; i < header->outputs; i++) session->slots[header->inputs + i] = outputs[i];
+    const int32_t fault = st3_session_run(session->session, session->slots, 0, -1);
+    if (!fault) return 0;
+    fail(error, fault == BAD_NUMBER ? "an input holds a token id or a position that is out of range"
+                                    : "could not start threads in a forked process");
     return -1;
+}
+
+void* st3_state(st3_session* session, int32_t number) {
+    const FileHeader* header = session->model->header;
+    if (number < 0 || number >= header->states) return 0;
+    return session->slots[header->inputs + header->outputs + number];
+}
+
+void st3_reset(st3_session* session) {
+    const st3_model* model = session->model;
+    for (int32_t i = 0; i < model->header->states; i++) {
+        const int64_t bytes = 4 * model->plan.slots[model->header->inputs + model->header->outputs + i];
+        if (model->contents[i]) memcpy(st3_state(session, i), model->contents[i], bytes);
+        else memset(st3_state(session, i), 0, bytes);
+    }
 }
 
 void st3_stop(st3_session* session) {
     if (!session) return;
     st3_session_free(session->session);
+    st3_release(session->states);
     free(session->slots);
     free(session);
 }

@@ -1,6 +1,6 @@
 // A plan that is a file: what lies at the offsets of an .st3run file. See st3.h for how it is read.
 //
-//     FileHeader, texts, FileTensor of every input and output, FilePlan of every instruction set,
+//     FileHeader, texts, FileTensor of every input, output and state, FilePlan of every instruction set,
 //     and for each plan: steps, nested, structures, slots, constants; then the arrays, each at a multiple of 64 bytes
 //
 // All numbers are little-endian; offsets count bytes from the start of the file; texts end with a zero byte. In a
@@ -24,10 +24,10 @@
 //   writer      text: the version that wrote the file
 #define FIELDS_FileHeader(S, P, L, I, U, F, N) \
     L(S, magic) L(S, version) L(S, size) L(S, checksum) L(S, schema) L(S, writer) \
-    L(S, tensors) L(S, plans) I(S, inputs) I(S, outputs) I(S, plan_count)
+    L(S, tensors) L(S, plans) I(S, inputs) I(S, outputs) I(S, states) I(S, plan_count)
 
-// name: text; shape: `dims` int64_t
-#define FIELDS_FileTensor(S, P, L, I, U, F, N) L(S, name) L(S, shape) I(S, dims)
+// name: text; shape: `dims` int64_t; contents: of a state when a session starts, 0: all zero; type: as in st3.h
+#define FIELDS_FileTensor(S, P, L, I, U, F, N) L(S, name) L(S, shape) L(S, contents) I(S, dims) I(S, type)
 
 // isa: text; variants: CRC-64/XZ of the table of tile sizes, whose numbers the plan refers to
 #define FIELDS_FilePlan(S, P, L, I, U, F, N) L(S, isa) L(S, variants) N(S, Plan, plan)

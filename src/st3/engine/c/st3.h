@@ -8,7 +8,10 @@
 //     st3_close(model);
 //
 // A model is never changed after it was opened: any number of threads may share it. A session belongs to one call at a
-// time: give each thread its own. All tensors are float32, contiguous, in row-major order.
+// time: give each thread its own. All tensors are contiguous, in row-major order.
+//
+// Some models have states, such as the keys and values of the tokens that a language model has read: every call of
+// st3_run changes those of its session, and st3_reset brings them back.
 //
 // Functions that can fail take `error`: a buffer of ST3_ERROR bytes, or NULL. A failure writes one sentence to it.
 #ifndef ST3_H
@@ -27,12 +30,15 @@ extern "C" {
 typedef struct st3_model st3_model;
 typedef struct st3_session st3_session;
 
-// An input or an output. It belongs to the model.
+enum { ST3_FLOAT32, ST3_INT64 };
+
+// An input, an output or a state. It belongs to the model.
 typedef struct {
     const char* name;
     const int64_t* shape;
     int32_t dims;
-    int64_t count;  // floats in all: the product of the shape
+    int32_t type;   // ST3_FLOAT32, or ST3_INT64 (an input or a state only)
+    int64_t count;  // elements in all: the product of the shape
 } st3_tensor;
 
 // Opens a file and checks all of it: a damaged file is refused, whatever it contains. The weights are read in place, so
@@ -51,6 +57,7 @@ ST3_API void st3_close(st3_model* model);
 // The inputs and the outputs, in the order of st3_run.
 ST3_API const st3_tensor* st3_inputs(const st3_model* model, int32_t* count);
 ST3_API const st3_tensor* st3_outputs(const st3_model* model, int32_t* count);
+ST3_API const st3_tensor* st3_states(const st3_model* model, int32_t* count);
 
 // The instruction set in use, and the number of threads for which the file was made.
 ST3_API const char* st3_isa(const st3_model* model);
@@ -61,10 +68,17 @@ ST3_API int32_t st3_threads(const st3_model* model);
 // Returns NULL on failure.
 ST3_API st3_session* st3_start(const st3_model* model, int32_t threads, char* error);
 
-// Computes the outputs; nothing is allocated. inputs[i] and outputs[i] point to as many floats as the tensor has; their
-// addresses are multiples of 4, and outputs overlap neither each other nor an input.
-// Returns 0, or -1 on failure: in a forked process that cannot start threads of its own.
-ST3_API int32_t st3_run(st3_session* session, const float* const* inputs, float* const* outputs, char* error);
+// Computes the outputs; nothing is allocated. inputs[i] and outputs[i] point to as many elements as the tensor has; their
+// addresses are multiples of an element's size, and outputs overlap neither each other nor an input.
+// Returns 0, or -1 on failure: an input holds a token id or a position that is out of range; or a forked process cannot
+// start threads of its own. Outputs are then undefined; states are as before, but for rows of positions in range.
+ST3_API int32_t st3_run(st3_session* session, const void* const* inputs, float* const* outputs, char* error);
+
+// The contents of state number `number`, to be read or written between calls; NULL if there is none.
+ST3_API void* st3_state(st3_session* session, int32_t number);
+
+// Gives all states the contents that they had when the session was started.
+ST3_API void st3_reset(st3_session* session);
 
 // Stops a session. NULL is allowed.
 ST3_API void st3_stop(st3_session* session);

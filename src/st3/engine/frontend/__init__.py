@@ -5,7 +5,7 @@ translate     the graph as a program
 aten_call     one operator's call, and the table of translators
 attention, layers, elementwise, shapes
               the translators
-padding       convolutions with symmetric padding
+patterns      functions that models write out in several operators
 torch_call    calls that stay in torch
 """
 

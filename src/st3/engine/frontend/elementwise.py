@@ -14,6 +14,7 @@ from ..program import (
     Function,
     Multiply,
     Pairwise,
+    Reshape,
     Select,
     Softmax,
     Step,
@@ -126,9 +127,10 @@ def _pair(op: AtenCall, kind: type[Pairwise]) -> Step | None:
     whole = [name for name in both if op.shapes[name] == op.shape]
     if not whole or not op.shape:
         raise NotCovered("both operands are broadcast")
-    if {len(op.shapes[name]) for name in both} != {len(op.shape)}:
-        raise NotCovered("its operands have different numbers of axes")
     other = both[1] if both[0] == whole[0] else both[0]
+    missing = len(op.shape) - len(op.shapes[other])
+    if missing:
+        other = op.before(Reshape, other, (1,) * missing + op.shapes[other], "axes")
     return kind(name="", sources=(whole[0], other), target=op.target)
 
 

@@ -9,12 +9,11 @@ from functools import cached_property
 from .. import native
 from ..program import Activation, Floats
 from .assemble import Alternative, Assembly
-from .cost import dense_candidates, depthwise_candidates, sparse_candidates
+from .configs import Config, Tile, TileSizes, dense_candidates, depthwise_candidates, sparse_candidates
 from .lanewise import KERNEL as LANEWISE
 from .lanewise import lanewise_candidates, lanewise_tiles
 from .pack import NonZeros, nonzeros
 from .structures import make_structure, scratch
-from .tiles import Config, Tile, TileSizes
 from .values import FieldArray
 
 

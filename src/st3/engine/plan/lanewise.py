@@ -2,6 +2,7 @@
 
 import itertools
 from collections.abc import Iterator
+from ctypes import Structure
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -9,9 +10,9 @@ import numpy.typing as npt
 
 from .. import native, schema
 from .assemble import Assembly
+from .configs import Config, Tile
 from .layout import Field
 from .pack import Array, pack_dense
-from .tiles import Config, Tile
 
 if TYPE_CHECKING:
     from .convolution import Convolution
@@ -134,7 +135,7 @@ def lanewise_tiles(convolution: "Convolution") -> list[Tile]:
 
 def lanewise_structure(
     convolution: "Convolution", assembly: Assembly, taps: Array, bounds: list[int], common: dict[str, Any]
-) -> schema.Lanewise:
+) -> Structure:
     """Return the structure; `common` holds the fields that all convolutions have."""
     field = convolution.target.field
     spans = [

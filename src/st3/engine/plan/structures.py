@@ -9,11 +9,11 @@ import numpy as np
 from .. import schema
 from ..program import Activation, Function
 from .assemble import Assembly
+from .configs import Config, Tile
 from .lanewise import KERNEL as LANEWISE
 from .lanewise import lanewise_structure
 from .layout import Ints, part_of_row, row_parts
 from .pack import Array, pack_dense, pack_sparse, tap_offsets
-from .tiles import Config, Tile
 
 if TYPE_CHECKING:
     from .convolution import Convolution
