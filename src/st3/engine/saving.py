@@ -1,6 +1,6 @@
 """Save a compiled model's program as an .st3run file, which `load` and C run without the model.
 
-The file has a plan for each instruction set; c/model.h states what is in it.
+The file has a plan for each instruction set; c/plan.h states what is in it.
 """
 
 import ctypes

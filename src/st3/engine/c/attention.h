@@ -3,7 +3,7 @@
 #ifndef ST3_ATTENTION_H
 #define ST3_ATTENTION_H
 
-#include "rowwise.h"
+#include "rows.h"
 
 #define WIDEST 8  // vectors of sums that are kept in registers
 

@@ -5,7 +5,6 @@ translate     the graph as a program
 aten_call     one operator's call, and the table of translators
 attention, layers, elementwise, shapes
               the translators
-patterns      functions that models write out in several operators
 torch_call    calls that stay in torch
 """
 

@@ -9,7 +9,6 @@ from torch import Tensor
 
 from ..program import Affine, Conv, Floats, GroupNorm, Linear, Norm, Pair, Reshape, Shape, Step
 from .aten_call import AtenCall, NotCovered, aten, covers
-from .patterns import UNCENTRED_NORM, match
 from .torch_call import Read
 
 Sides = tuple[tuple[int, int], tuple[int, int]]  # (top, bottom), (left, right)
@@ -195,20 +194,6 @@ def _last_axis_norm(op: AtenCall, shift: Floats | None, eps: float, *, is_centre
         eps=eps,
         is_centred=is_centred,
     )
-
-
-def written_out_norm(op: AtenCall) -> Step | None:
-    """Return the norm if this product is an RMS norm over the last axis, written out in several operators."""
-    found = match(op.node, UNCENTRED_NORM)
-    if found is None or len(op.shape) < 2 or not isinstance(found["eps"], float):
-        return None
-    source = op["self"] if found["x"] is op.node.args[0] else op["other"]
-    if [axis % len(op.shape) for axis in found["axes"]] != [len(op.shape) - 1] or not isinstance(
-        source, Read
-    ):
-        return None
-    norm: dict[str, Any] = {"scale": None, "shift": None, "eps": found["eps"], "is_centred": False}
-    return Norm(name="", sources=(source.name,), target=op.target, **norm)
 
 
 @covers(aten.group_norm.default)

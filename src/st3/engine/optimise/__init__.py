@@ -2,7 +2,6 @@
 
 forms           one form of images and rows, whatever the model is written in
 fusing          two steps as one: batch norms and padding, activations and residual additions, torch steps
-channels        the channel axis of every value, and which channels are constant
 dead_channels   channels that are constant or unread are removed
 """
 

@@ -11,10 +11,9 @@ import numpy as np
 from ... import schema
 from ...program import Activation, Floats, Linear, Norm, Step
 from ..assemble import Assembly, Operation
-from ..convolution import Convolution
+from ..convolution import Convolution, clamp
 from ..pack import pack_slices
 from ..planner import Planner, lower
-from ..structures import clamp
 from .convolutions import buffers_read
 
 __all__ = ["emit_rowwise", "has_few_rows"]
