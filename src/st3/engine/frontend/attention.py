@@ -54,13 +54,11 @@ def _place(op: AtenCall, axis: int, index: str, source: str) -> Step:
 def _attention(op: AtenCall) -> TorchCall:
     if len(op.shape) != 4 or op["dropout_p"]:
         raise NotCovered("it is not attention of several heads without dropout")
-    (first, query), (second, keys), (third, values) = (_view(op, name) for name in ("query", "key", "value"))
+    (first, query), (second, keys), (third, values) = _view(op, "query"), _shared(op, "key"), _shared(op, "value")
     images, heads, rows, columns = query.shape
-    if keys.shape[1] != heads and not op["enable_gqa"]:
-        raise NotCovered("its heads are broadcast")
-    if {keys.shape[0], values.shape[0]} != {images} or any(
-        view.shape[3] > 1 and view.strides[3] != 1 for view in (query, keys, values)
-    ):
+    if {view.shape[0] for view in (keys, values)} != {images} or keys.shape[1] != values.shape[1]:
+        raise NotCovered("its keys and values are broadcast")
+    if any(view.shape[3] > 1 and view.strides[3] != 1 for view in (query, keys, values)):
         raise NotCovered("its columns are not adjacent")
     fields: dict[str, Any] = {"query": query, "keys": keys, "values": values, "is_causal": op["is_causal"]}
     sources = [first, second, third]
@@ -88,6 +86,21 @@ def _view(op: AtenCall, name: str) -> tuple[str, View]:
     if found is None:
         raise NotCovered(f"its {name} is a constant")
     return found
+
+
+def _shared(op: AtenCall, name: str) -> tuple[str, View]:
+    """Return keys or values as a view; where a model repeats them for several heads, before that."""
+    match op.given[name]:
+        case TorchCall(torch.reshape, (TorchCall(aten.expand.default) as repeated, _)):
+            found = as_view(repeated, op.shapes)
+            if found and len(found[1].shape) == 5 and found[1].strides[2] == 0:
+                value, whole = found
+                return value, View(_without(whole.shape), _without(whole.strides), whole.offset)
+    return _view(op, name)
+
+
+def _without(sides: Shape) -> Shape:
+    return (*sides[:2], *sides[3:])
 
 
 def _numbers(op: AtenCall, name: str) -> str:
