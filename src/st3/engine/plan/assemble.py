@@ -16,7 +16,7 @@ from torch import Tensor
 from .. import schema
 from ..native import Array, Store
 from ..program import Shape, Step
-from .values import Buffer, PlainArray
+from .values import Buffer, FieldArray, PlainArray
 
 __all__ = ["Alternative", "Assembly", "Make", "Operation", "Plan", "Tunable"]
 
@@ -88,8 +88,14 @@ class Assembly:
         """Return the reference of a buffer in the arena; offsets in bytes may be added to it."""
         return _reference("ARENA", 4 * buffer.offset) if buffer and buffer.size else 0
 
-    def keep(self, array: npt.NDArray[Any]) -> int:
-        """Keep a copy of an array and return its reference."""
+    def origin(self, array: FieldArray) -> int:
+        """Return the reference of the first pixel of a field."""
+        return self.address(array.buffer) + 4 * array.field.origin
+
+    def keep(self, array: npt.NDArray[Any] | None) -> int:
+        """Keep a copy of an array and return its reference; NULL if there is none."""
+        if array is None:
+            return 0
         number = self.constants.setdefault(self.store.keep(array), len(self.constants))
         return _reference("CONSTANT", number)
 

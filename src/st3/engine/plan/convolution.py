@@ -219,8 +219,8 @@ def common_fields(convolution: Convolution, assembly: Assembly, tiles: list[Tile
     if convolution.bias is not None:
         bias[: len(convolution.weight)] = convolution.bias
     return {
-        "in_": assembly.address(source.buffer) + 4 * begin.origin,
-        "out": assembly.address(target.buffer) + 4 * end.origin,
+        "in_": assembly.origin(source),
+        "out": assembly.origin(target),
         "bias": assembly.keep(bias),
         "epilogue": epilogue(convolution, assembly),
         "tiles": assembly.keep(tile_table(convolution, tiles)),
@@ -265,7 +265,7 @@ def epilogue(convolution: Convolution, assembly: Assembly) -> schema.Epilogue:
         made.mask = assembly.keep(mask)
     if residual:
         field = residual.field
-        made.residual = assembly.address(residual.buffer) + 4 * field.origin
+        made.residual = assembly.origin(residual)
         made.residual_image, made.residual_plane, made.residual_row = field.image, field.plane, field.pitch
     return made
 
