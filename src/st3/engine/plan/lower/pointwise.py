@@ -25,7 +25,6 @@ from ...program import (
     Upsample,
 )
 from ..assemble import Assembly, Operation
-from ..convolution import clamp
 from ..layout import Route, best_geometry
 from ..planner import Planner, lower, lower_to_torch
 from ..values import FieldArray, PlainArray
@@ -82,27 +81,13 @@ def pair(
     A plain array holds `channels` numbers per image.
     """
     begin, end = source.field, target.field
-    low, high, function = clamp(step.activation)
     rest = other.field if isinstance(other, FieldArray) else None
     buffers = [other.buffer] if isinstance(other, FieldArray) else other.buffers
 
     def make(assembly: Assembly) -> tuple[Structure, int]:
         return schema.Pair(
-            in_=assembly.address(source.buffer) + 4 * begin.origin,
-            out=assembly.address(target.buffer) + 4 * end.origin,
             other=assembly.address(other.buffer) + (4 * rest.origin if rest else 0),
-            epilogue=schema.Epilogue(
-                mask=assembly.keep(end.mask) if end.mask is not None else None,
-                low=low,
-                high=high,
-                function=function,
-            ),
-            in_image=begin.image,
-            in_plane=begin.plane,
-            in_row=begin.pitch,
-            out_image=end.image,
-            out_plane=end.plane,
-            out_row=end.pitch,
+            epilogue=assembly.epilogue(step.activation, end.mask),
             other_image=rest.image if rest else channels,
             other_plane=1 if not rest else rest.plane if rest.channels == begin.channels else 0,
             other_row=rest.pitch if rest else 0,
@@ -110,8 +95,7 @@ def pair(
             image_lanes=0 if rest else begin.geometry.grid.images,
             is_product=isinstance(step, Multiply),
             channels=begin.channels,
-            height=end.geometry.height,
-            width=end.geometry.width,
+            **common_fields(assembly, source, target),
         ), end.groups * begin.channels
 
     return Operation(step.name, "combine", [source.buffer, *buffers], [target.buffer], make, step=step)
@@ -165,33 +149,39 @@ def combine(
     """Return the operation target[first_channel::every] = activation(source[channels] * scale + shift)."""
     begin, end = source.field, target.field
     chosen = channels or range(begin.channels)
-    low, high, function = clamp(activation)
 
     def make(assembly: Assembly) -> tuple[Structure, int]:
-        epilogue = schema.Epilogue(
-            mask=assembly.keep(end.mask) if end.mask is not None else None,
-            low=low,
-            high=high,
-            function=function,
-        )
-        return schema.Combine(
-            in_=assembly.address(source.buffer) + 4 * (begin.origin + chosen.start * begin.plane),
-            out=assembly.address(target.buffer) + 4 * (end.origin + first_channel * end.plane),
-            scale=assembly.keep(scale) if scale is not None else None,
-            shift=assembly.keep(shift) if shift is not None else None,
-            epilogue=epilogue,
-            in_image=begin.image,
-            in_plane=chosen.step * begin.plane,
-            in_row=begin.pitch,
-            out_image=end.image,
-            out_plane=every * end.plane,
-            out_row=end.pitch,
+        made = schema.Combine(
+            epilogue=assembly.epilogue(activation, end.mask),
+            scale=assembly.keep(scale),
+            shift=assembly.keep(shift),
             channels=len(chosen),
-            height=end.geometry.height,
-            width=end.geometry.width,
-        ), end.groups * len(chosen)
+            **common_fields(assembly, source, target),
+        )
+        made.in_ += 4 * chosen.start * begin.plane
+        made.out += 4 * first_channel * end.plane
+        made.in_plane *= chosen.step
+        made.out_plane *= every
+        return made, end.groups * len(chosen)
 
     return Operation(step.name, "combine", [source.buffer], [target.buffer], make, step=step)
+
+
+def common_fields(assembly: Assembly, source: FieldArray, target: FieldArray) -> dict[str, int]:
+    """Return what all structures of steps from a field to another one hold: where both are, strides and sizes."""
+    begin, end = source.field, target.field
+    return {
+        "in_": assembly.origin(source),
+        "out": assembly.origin(target),
+        "in_image": begin.image,
+        "in_plane": begin.plane,
+        "in_row": begin.pitch,
+        "out_image": end.image,
+        "out_plane": end.plane,
+        "out_row": end.pitch,
+        "height": end.geometry.height,
+        "width": end.geometry.width,
+    }
 
 
 @lower.register

@@ -81,7 +81,7 @@ def emit_global_average(step: Step, planner: Planner) -> None:
 
     def make(assembly: Assembly) -> tuple[Structure, int]:
         return schema.Average(
-            in_=assembly.address(source.buffer) + 4 * field.origin,
+            in_=assembly.origin(source),
             out=assembly.address(buffer),
             in_image=field.image,
             in_plane=field.plane,
@@ -150,11 +150,11 @@ def window_maker(
 
     def make(assembly: Assembly) -> tuple[Structure, int]:
         return schema.Window(
-            in_=assembly.address(source.buffer) + 4 * begin.origin,
-            out=assembly.address(target.buffer) + 4 * end.origin,
+            in_=assembly.origin(source),
+            out=assembly.origin(target),
             taps=assembly.keep(taps),
-            scale=assembly.keep(scale) if scale is not None else None,
-            mask=assembly.keep(end.mask) if end.mask is not None else None,
+            scale=assembly.keep(scale),
+            mask=assembly.keep(end.mask),
             in_plane=begin.plane,
             out_plane=end.plane,
             in_row=begin.pitch * stride[0],

@@ -10,8 +10,8 @@ import numpy as np
 
 from ... import schema
 from ...program import Activation, Floats, Linear, Norm, Step
-from ..assemble import Assembly, Operation
-from ..convolution import Convolution, clamp
+from ..assemble import Assembly, Operation, clamp
+from ..convolution import Convolution
 from ..pack import pack_slices
 from ..planner import Planner, lower
 from .convolutions import buffers_read
@@ -81,7 +81,7 @@ def emit_rows(step: Linear, planner: Planner, rows: int) -> None:
             residual_slot=residual.slot if residual else -1,
             bias=assembly.keep(bias),
             weights=assembly.keep(lists.weights),
-            index=assembly.keep(lists.index) if lists.index is not None else None,
+            index=assembly.keep(lists.index),
             order=assembly.keep(lists.order),
             starts=assembly.keep(lists.starts),
             low=low,
@@ -128,8 +128,8 @@ def emit_rowwise(
             in_=assembly.address(source.buffer) + 4 * first_column if source.buffer else None,
             out=assembly.address(target.buffer),
             other=assembly.address(rest.buffer) if rest else None,
-            scale=assembly.keep(scale) if scale is not None else None,
-            shift=assembly.keep(shift) if shift is not None else None,
+            scale=assembly.keep(scale),
+            shift=assembly.keep(shift),
             in_row=in_row,
             other_row=planner.values[other].matrix[1] if other else 0,
             function=function,
