@@ -171,10 +171,8 @@ class Gated(nn.Module):
         return self.last(self.norm(self.wide(x + rows if self.adds_plane else x)))
 
 
-@pytest.mark.parametrize(("adds_plane", "left"), [(False, 4), (True, 6)])
-def test_gated_and_selected_channels_are_removed_and_those_of_a_norm_or_of_other_axes_are_kept(
-    adds_plane, left
-):
+@pytest.mark.parametrize("adds_plane", [False, True])
+def test_gated_and_selected_channels_are_removed_and_those_of_a_norm_are_kept(adds_plane):
     torch.manual_seed(0)
     model = Gated(adds_plane).eval()
     with torch.no_grad():
@@ -183,5 +181,5 @@ def test_gated_and_selected_channels_are_removed_and_those_of_a_norm_or_of_other
         model.gate.weight[:, [1, 3]] = 0
         model.last.weight[:, 5] = 0
     shapes = compiled(model, torch.randn(1, 3, 4, 6))
-    plane = [(1, 6, 1, 1)] if adds_plane else []
-    assert shapes == [(left, 3, 1, 1), (left, left), *plane, (8, left, 1, 1), (2, 8, 1, 1)]
+    plane = [(1, 4, 1, 1)] if adds_plane else []
+    assert shapes == [(4, 3, 1, 1), (4, 4), *plane, (8, 4, 1, 1), (2, 8, 1, 1)]

@@ -220,7 +220,8 @@ def _(step: Place, sources: list[Tensor], shape: Shape) -> Tensor:
 
 
 def _view(x: Tensor, view: View) -> Tensor:
-    return x.contiguous().as_strided(view.shape, view.strides, view.offset)
+    x = x.contiguous()
+    return x.as_strided(view.shape, view.strides, x.storage_offset() + view.offset)
 
 
 def _numbers(bits: Tensor) -> Tensor:

@@ -23,9 +23,11 @@
 #define REGION_SHIFT 60
 #define LANEWISE_PREFETCH 8  // taps beyond the last one that the lanewise kernel reads
 #define NORM_VECTORS 4  // adjacent vectors that a norm computes at a time, so that whole runs of cache lines are read
+#define ROWS_TOGETHER 4  // rows for which attention loads each vector of keys or values once
 #define BAD_NUMBER 1  // the fault of a call whose inputs hold a number that names no row of a table
 #define NUMBERS(X) \
-    X(ARENA) X(CONSTANT) X(STRUCTURE) X(REGION_SHIFT) X(LANEWISE_PREFETCH) X(NORM_VECTORS) X(BAD_NUMBER)
+    X(ARENA) X(CONSTANT) X(STRUCTURE) X(REGION_SHIFT) X(LANEWISE_PREFETCH) X(NORM_VECTORS) X(ROWS_TOGETHER) \
+    X(BAD_NUMBER)
 
 // Activations that are not a clamp, in the order of their numbers.
 #define FUNCTIONS(A) \
@@ -211,6 +213,7 @@ enum { KINDS_OF(AS_ENUM) KINDS };
 // Attention: the values of all places, weighted by the softmax of scale * (query . key) + mask, for every row of every
 // head of every image. Columns are adjacent; out is (images, rows, heads, value_width).
 //   heads_per_key   adjacent heads that share keys and values
+//   rows_per_task   if more than 1, a task transposes the keys and computes ROWS_TOGETHER rows at a time
 //   mask            added to the scores, or NULL
 //   until           int64 numbers: the last place that each row sees; NULL: all, or with is_causal those up to its own
 #define FIELDS_Attention(S, P, L, I, U, F, N) \
@@ -218,8 +221,8 @@ enum { KINDS_OF(AS_ENUM) KINDS };
     P(S, const float, until) P(S, float, out) \
     L(S, query_image) L(S, query_head) L(S, query_row) L(S, keys_image) L(S, keys_head) L(S, keys_row) \
     L(S, values_image) L(S, values_head) L(S, values_row) L(S, mask_image) L(S, mask_head) L(S, mask_row) \
-    L(S, until_image) L(S, until_row) F(S, scale) I(S, images) I(S, heads) I(S, heads_per_key) I(S, rows) I(S, length) \
-    I(S, width) I(S, value_width) I(S, is_causal) \
+    L(S, until_image) L(S, until_row) F(S, scale) I(S, images) I(S, heads) I(S, heads_per_key) I(S, rows) I(S, rows_per_task) \
+    I(S, length) I(S, width) I(S, value_width) I(S, is_causal) \
     I(S, query_slot) I(S, keys_slot) I(S, values_slot) I(S, mask_slot) I(S, until_slot) I(S, out_slot)
 
 // Rows copied by number: out[i] = in[numbers[i]], or with is_target out[numbers[i]] = in[i], in each of several parts.

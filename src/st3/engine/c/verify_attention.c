@@ -22,13 +22,16 @@ static int check_numbers(Check* check, int32_t slot, const void* reference, int6
 
 int verify_Attention(Check* check, const Attention* a, int32_t tasks) {
     if (!REQUIRE(check, a->images >= 1 && a->heads >= 1 && a->rows >= 1, "heads")) return 0;
-    if (!REQUIRE(check, (wide)a->images * a->heads * a->rows == tasks, "tasks")) return 0;
+    if (!REQUIRE(check, a->rows_per_task >= 1 && is_int((wide)a->rows + a->rows_per_task), "rows_per_task")) return 0;
+    const int32_t groups = (a->rows + a->rows_per_task - 1) / a->rows_per_task;
+    if (!REQUIRE(check, (wide)a->images * a->heads * groups == tasks, "tasks")) return 0;
     if (!REQUIRE(check, a->heads_per_key >= 1 && a->heads % a->heads_per_key == 0, "heads_per_key")) return 0;
     if (!REQUIRE(check, a->length >= 1 && is_int(a->length), "length")) return 0;
     if (!REQUIRE(check, a->width >= 1 && is_int(a->width), "width")) return 0;
     if (!REQUIRE(check, a->value_width >= 1 && is_int(a->value_width), "value_width")) return 0;
-    const wide scores = ((wide)a->length + lanes_of(check) - 1) / lanes_of(check) * lanes_of(check);
-    if (!REQUIRE(check, scores <= check->plan->scratch, "length")) return 0;
+    const wide pair = 2 * lanes_of(check), places = (a->length + pair - 1) / pair * pair;
+    const wide scratch = a->rows_per_task > 1 ? places * (ROWS_TOGETHER + a->width) : places;
+    if (!REQUIRE(check, scratch <= check->plan->scratch, "length")) return 0;
     const wide size = (wide)a->images * a->heads * a->rows * a->value_width;
     if (!REQUIRE(check, is_int(size), "value_width")) return 0;
     const int32_t keys = a->heads / a->heads_per_key;
@@ -38,11 +41,11 @@ int verify_Attention(Check* check, const Attention* a, int32_t tasks) {
     const int64_t mask[] = {a->mask_image, a->mask_head, a->mask_row};
     const int64_t out[] = {0, 0, 0};
     const int32_t one[] = {1, 1, 1};
-    const int32_t queries[] = {a->images, a->heads, a->rows}, places[] = {a->images, keys, a->length};
+    const int32_t queries[] = {a->images, a->heads, a->rows}, cached[] = {a->images, keys, a->length};
     const int has_mask = a->mask_slot >= 0 || !is_null(a->mask), has_until = a->until_slot >= 0 || !is_null(a->until);
     return check_heads(check, a->query_slot, a->query, 0, query, queries, a->width, "query") &&
-           check_heads(check, a->keys_slot, a->keys, 0, key, places, a->width, "keys") &&
-           check_heads(check, a->values_slot, a->values, 0, value, places, a->value_width, "values") &&
+           check_heads(check, a->keys_slot, a->keys, 0, key, cached, a->width, "keys") &&
+           check_heads(check, a->values_slot, a->values, 0, value, cached, a->value_width, "values") &&
            check_heads(check, a->out_slot, a->out, 1, out, one, (int32_t)size, "out") &&
            (!has_mask || check_heads(check, a->mask_slot, a->mask, 0, mask, queries, a->length, "mask")) &&
            (!has_until || check_numbers(check, a->until_slot, a->until, a->until_image, a->images, a->until_row, a->rows,

@@ -100,7 +100,7 @@ class Assembly:
         number = self.constants.setdefault(self.store.keep(array), len(self.constants))
         return _reference("CONSTANT", number)
 
-    def epilogue(self, activation: Activation | None, mask: npt.NDArray[Any] | None) -> schema.Epilogue:
+    def epilogue(self, activation: Activation | None, mask: npt.NDArray[Any] | None) -> Structure:
         """Return what follows a sum: an activation, and zeros outside the mask."""
         low, high, function = clamp(activation)
         return schema.Epilogue(mask=self.keep(mask), low=low, high=high, function=function)

@@ -134,7 +134,7 @@ def make_structure(
 
 def make_sparse(
     convolution: Convolution, assembly: Assembly, config: Config, tiles: list[Tile], bounds: list[int]
-) -> schema.Sparse:
+) -> Structure:
     lists = pack_sparse(convolution.nonzeros, tiles[0].variant.outputs, config.channels_per_block, bounds)
     return schema.Sparse(
         items=assembly.keep(lists.items),
@@ -151,7 +151,7 @@ def make_sparse(
 
 def make_dense(
     convolution: Convolution, assembly: Assembly, config: Config, tiles: list[Tile], bounds: list[int]
-) -> schema.Dense:
+) -> Structure:
     taps_per_block = config.channels_per_block * int(np.prod(convolution.weight.shape[2:]))
     packed = pack_dense(convolution.weight, tiles[0].variant.outputs, taps_per_block, bounds)
     return schema.Dense(
@@ -169,7 +169,7 @@ def make_dense(
 
 def make_lanewise(
     convolution: Convolution, assembly: Assembly, config: Config, tiles: list[Tile], bounds: list[int]
-) -> schema.Lanewise:
+) -> Structure:
     common = common_fields(convolution, assembly, tiles)
     for unused in ("in_row", "out_row", "mask_row", "in_column"):
         del common[unused]
@@ -187,7 +187,7 @@ def all_taps(convolution: Convolution) -> Ints:
 
 def make_depthwise(
     convolution: Convolution, assembly: Assembly, tiles: list[Tile]
-) -> tuple[schema.Depthwise, int]:
+) -> tuple[Structure, int]:
     source, images = convolution.source.field, convolution.target.field.groups
     channels = len(convolution.weight)
     per_task = max(1, min(8, channels * images // (4 * convolution.threads)))
@@ -255,7 +255,7 @@ def tile_table(convolution: Convolution, tiles: list[Tile]) -> Array:
     )
 
 
-def epilogue(convolution: Convolution, assembly: Assembly) -> schema.Epilogue:
+def epilogue(convolution: Convolution, assembly: Assembly) -> Structure:
     mask = convolution.target.field.mask if convolution.is_masked else None
     made = assembly.epilogue(convolution.activation, mask)
     if residual := convolution.residual:

@@ -8,8 +8,9 @@ from ...program import Attention, Lookup, Place, View
 from ..assemble import Assembly, Operation
 from ..planner import Planner, lower, lower_to_torch
 from ..values import PlainArray
+from .rows import FEW_ROWS
 
-MANY_ROWS = 32  # from here on torch, which computes several rows at a time, is faster
+ROWS_PER_TASK = 64  # of many: keys are transposed once for all of them
 
 
 @lower.register
@@ -17,13 +18,16 @@ def _(step: Attention, planner: Planner) -> None:
     images, heads, rows, width = step.query.shape
     sources = [planner.plain(name) for name in step.sources]
     views = [step.query, step.keys, step.values, step.mask or step.until]
-    if rows >= MANY_ROWS or any(is_moved(*each) for each in zip(sources, views, strict=False)):
+    if any(is_moved(*each) for each in zip(sources, views, strict=False)):
         lower_to_torch(step, planner)
         return
     query, keys, values, *rest = sources
     mask, until = (rest[0] if rest and view else None for view in (step.mask, step.until))
     target = planner.new_plain_output(step.target)
     length = step.keys.shape[2]
+    per_task = ROWS_PER_TASK if rows > FEW_ROWS else 1
+    places = -(-length // (2 * planner.lanes)) * 2 * planner.lanes
+    scratch = places * (schema.number("ROWS_TOGETHER") + width) if per_task > 1 else places
 
     def make(assembly: Assembly) -> tuple[Structure, int]:
         def strides(name: str, view: View | None) -> dict[str, int]:
@@ -53,14 +57,14 @@ def _(step: Attention, planner: Planner) -> None:
             heads=heads,
             heads_per_key=heads // step.keys.shape[1],
             rows=rows,
+            rows_per_task=per_task,
             length=length,
             width=width,
             value_width=step.values.shape[3],
             is_causal=step.is_causal,
-        ), images * heads * rows
+        ), images * heads * -(-rows // per_task)
 
     reads = [buffer for source in sources for buffer in source.buffers]
-    scratch = length + planner.lanes
     planner.emit(Operation(step.name, "attention", reads, target.buffers, make, step=step, scratch=scratch))
 
 
