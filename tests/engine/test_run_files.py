@@ -179,7 +179,7 @@ def test_models_that_are_not_all_kernels_on_tensors_are_refused(tmp_path):
     assert "steps run in torch: sort" in found
     fast = st3.engine.compile(Sorted().eval(), (torch.randn(3, 5), 2), tune=False)
     assert message(ValueError, fast.save, path) == (
-        "cannot save Sorted: argument 1 is 2; a file takes float32 tensors only"
+        "cannot save Sorted: argument 1 is 2; a file holds float32 and int64 tensors only"
     )
 
     class Where(nn.Module):

@@ -200,17 +200,18 @@ static void run_attention(const void* arguments, int32_t task, const Context* co
     }
 }
 
-// Tasks: parts (heads of a cache). A number outside the range is a fault of the caller's input.
+// Tasks: parts (heads of a cache). A number outside the range is a fault of the caller's input: nothing is copied then.
 static void run_numbered(const void* arguments, int32_t task, const Context* context) {
     const Numbered* n = arguments;
     const int64_t* numbers = (const int64_t*)array_of(n->numbers, n->numbers_slot, context);
     const float* in = array_of(n->in, n->in_slot, context) + task * n->in_part;
     float* out = (float*)array_of(n->out, n->out_slot, context) + task * n->out_part;
-    for (int32_t i = 0; i < n->rows; i++) {
+    for (int32_t i = 0; i < n->rows; i++)
         if (numbers[i] < 0 || numbers[i] >= n->limit) {
             atomic_store_explicit(context->fault, BAD_NUMBER, memory_order_relaxed);
             return;
         }
+    for (int32_t i = 0; i < n->rows; i++) {
         const int64_t from = n->is_target ? i : numbers[i], to = n->is_target ? numbers[i] : i;
         memcpy(out + to * n->out_row, in + from * n->in_row, n->width * 4ll);
     }

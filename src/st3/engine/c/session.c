@@ -147,8 +147,12 @@ static void take_tasks(Session* session, int32_t self, const BoundStep* step, co
     }
 }
 
+static inline int has_fault(const Context* context) {
+    return atomic_load_explicit(context->fault, memory_order_relaxed) != 0;
+}
+
 static void run_steps(const BoundStep* steps, int32_t count, const Context* context) {
-    for (const BoundStep* step = steps; step < steps + count; step++)
+    for (const BoundStep* step = steps; step < steps + count && !has_fault(context); step++)
         for (int32_t t = 0; t < step->tasks; t++) step->run(step->arguments, t, context);
 }
 
@@ -160,7 +164,7 @@ static void work_together(Session* session, int32_t self) {
     Context context = {session->slots, session->workers[self].scratch, &session->fault};
     for (int32_t s = 0; s < count; s++) {
         uint32_t now = atomic_load_explicit(&session->step, memory_order_acquire);
-        take_tasks(session, self, steps + s, &context);
+        if (!has_fault(&context)) take_tasks(session, self, steps + s, &context);
         if (atomic_fetch_add_explicit(&session->arrived, 1, memory_order_acq_rel) == session->threads - 1) {
             atomic_store_explicit(&session->arrived, 0, memory_order_relaxed);
             for (int32_t i = 0; i < session->threads; i++)
