@@ -28,7 +28,11 @@ class Alphabet:
 
     def missing(self, text: str) -> list[str]:
         """Return the characters of a text that have no number, each once."""
-        return [] if self.classes == BYTES else [each for each in dict.fromkeys(text) if each not in self._numbers]
+        return (
+            []
+            if self.classes == BYTES
+            else [each for each in dict.fromkeys(text) if each not in self._numbers]
+        )
 
     def encode(self, text: str) -> list[int]:
         """Return a text as numbers."""

@@ -23,11 +23,13 @@ def export_engine(network: torch.nn.Module, example: torch.Tensor, path: Path, t
     network = network.eval()
     with torch.no_grad():
         trial = Trial(bind(network, example), list_tensors(network(example)))
-    if not isinstance(network, HasDecoder):
-        module, inputs, takes = network, (example,), f"inputs of {shape_text(example.shape)}"
-    elif len(example) > 1:
-        raise ValueError(f"--batch {len(example)}: the file of a decoder reads one text; leave out --batch")
-    else:
+    inputs: tuple[torch.Tensor, ...] = (example,)
+    module, takes = network, f"inputs of {shape_text(example.shape)}"
+    if isinstance(network, HasDecoder):
+        if len(example) > 1:
+            raise ValueError(
+                f"--batch {len(example)}: the file of a decoder reads one text; leave out --batch"
+            )
         module, inputs = network.decoder().eval(), _step(example, 0)
         takes = f"the next character and its position, up to {example.shape[1]} in all"
     with tempfile.TemporaryDirectory(dir=path.parent, prefix=f".{path.name}.") as folder:

@@ -2,12 +2,14 @@
 
 import math
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
 
 import torch
 from torch import Tensor
 
+from ..core.errors import name_some
 from ..core.report import report
 from ..data.alphabet import Alphabet
 from ..engine import Compiled
@@ -18,6 +20,8 @@ from .rebuilt import rebuild
 from .stored_model import StoredModel, read_stored_model
 
 __all__ = ["Continuation", "Reader", "choose", "continue_text"]
+
+SHOWN = 100  # characters of an alphabet in a message
 
 
 def continue_text(
@@ -53,8 +57,8 @@ def continue_text(
         )
     elif missing := alphabet.missing(prompt):
         faults.append(
-            f"--prompt has {', '.join(map(repr, missing))}, and the text that the model was trained on has only "
-            f"{''.join(alphabet.classes)!r}"
+            f"--prompt has {name_some(missing)}, not among the {made.classes} characters of the text that the "
+            f"model was trained on: {''.join(alphabet.classes[:SHOWN])!r}{' ...' * (made.classes > SHOWN)}"
         )
     if faults:
         raise SettingsError("generate", faults)
@@ -62,11 +66,17 @@ def continue_text(
     assert alphabet is not None
     assert stored.shape is not None
     example = (torch.zeros(1, 1, dtype=torch.int64), torch.zeros(1, dtype=torch.int64))
-    reader = Reader(
-        compile_engine(made.network.decoder().eval(), example, threads=threads), context=stored.shape[0]
+    return Continuation(
+        model=made_by.name,
+        sparsity=report(made.network, include=stored.layers).sparsity,
+        alphabet=alphabet,
+        decoder=compile_engine(made.network.decoder().eval(), example, threads=threads),
+        context=stored.shape[0],
+        prompt=prompt,
+        length=length,
+        temperature=temperature,
+        seed=seed,
     )
-    sparsity = report(made.network, include=stored.layers).sparsity
-    return Continuation(made_by.name, sparsity, alphabet, reader, prompt, length, temperature, seed)
 
 
 def _option_faults(prompt: str, length: int, temperature: float) -> list[str]:
@@ -88,37 +98,33 @@ def _alphabet(stored: StoredModel, vocabulary: int) -> Alphabet | None:
         return None
 
 
+@dataclass
 class Continuation:
     """Iterates over the text after a prompt, piece by piece; afterwards `seconds` says how long the model took."""
 
-    def __init__(
-        self,
-        model: str,
-        sparsity: float,
-        alphabet: Alphabet,
-        reader: "Reader",
-        prompt: str,
-        length: int,
-        temperature: float,
-        seed: int,
-    ) -> None:
-        self.model, self.sparsity = model, sparsity
-        self.length, self.units = length, alphabet.units
-        self.seconds = 0.0
-        self._alphabet, self._reader, self._prompt = alphabet, reader, alphabet.encode(prompt)
-        self._temperature, self._seed = temperature, seed
+    model: str
+    sparsity: float
+    alphabet: Alphabet
+    decoder: Compiled
+    context: int
+    prompt: str
+    length: int
+    temperature: float
+    seed: int
+    seconds: float = 0.0
 
     def __iter__(self) -> Iterator[str]:
-        return self._alphabet.decode(self._numbers())
+        return self.alphabet.decode(self._numbers())
 
     def _numbers(self) -> Iterator[int]:
-        generator = torch.Generator().manual_seed(self._seed)
-        unread: Sequence[int] = self._prompt
+        self.seconds = 0.0
+        reader, generator = Reader(self.decoder, self.context), torch.Generator().manual_seed(self.seed)
+        unread = self.alphabet.encode(self.prompt)
         for _ in range(self.length):
             begin = time.perf_counter()
             for number in unread:
-                scores = self._reader.read(number)
-            chosen = choose(scores, self._temperature, generator)
+                scores = reader.read(number)
+            chosen = choose(scores, self.temperature, generator)
             unread = [chosen]
             self.seconds += time.perf_counter() - begin
             yield chosen
@@ -133,6 +139,7 @@ class Reader:
 
     def __init__(self, decoder: Compiled, context: int) -> None:
         self._decoder, self._context = decoder, context
+        self._decoder.reset()
         self._in_cache: list[int] = []
         self._number = torch.zeros(1, 1, dtype=torch.int64)
         self._position = torch.zeros(1, dtype=torch.int64)

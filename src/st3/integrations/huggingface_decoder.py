@@ -23,9 +23,9 @@ class Decoder(nn.Module):
 
         fast = st3.engine.compile(Decoder(model.eval(), 128), (torch.tensor([[first]]), torch.tensor([0])))
 
-    A call gets the next token ids (1, n) and their positions (n,), and returns their logits (1, n, vocabulary). To begin
-    another text, start again at position 0. A model that cannot be read this way is refused: a new decoder reads a few
-    tokens and compares its logits with the model's.
+    A call gets the next token ids (1, n) and their positions (n,), and returns their logits (1, n, vocabulary). Another
+    text begins at position 0 again. A new decoder reads a few tokens and compares its logits with the model's: a model
+    that cannot be read this way is refused.
     """
 
     def __init__(self, model: PreTrainedModel, length: int) -> None:
@@ -81,19 +81,19 @@ class _Buffers(Cache):
     def update(
         self, key_states: Tensor, value_states: Tensor, layer_idx: int, *args: Any, **kwargs: Any
     ) -> tuple[Tensor, Tensor]:
-        keys = self._decoder.get_buffer(f"keys_{layer_idx}")
-        values = self._decoder.get_buffer(f"values_{layer_idx}")
-        return keys.index_copy_(2, self._positions, key_states), values.index_copy_(
-            2, self._positions, value_states
-        )
+        keys = self._decoder.get_buffer(f"keys_{layer_idx}").index_copy_(2, self._positions, key_states)
+        values = self._decoder.get_buffer(f"values_{layer_idx}").index_copy_(2, self._positions, value_states)
+        return keys, values
 
 
 def _faults(model: PreTrainedModel, config: Any, length: int) -> list[str]:
     """Return what is wrong with a model or a length, in a few words each."""
     faults = []
     most = getattr(config, "max_position_embeddings", None)
-    if length < 1 or (most is not None and length > most):
-        faults.append(f"length must be 1 to its {most or 'longest text'} positions, got {length}")
+    if length < 1:
+        faults.append(f"length must be at least 1, got {length}")
+    if most is not None and length > most:
+        faults.append(f"it has {most} positions only: length must be at most that, got {length}")
     if model.training:
         faults.append("it is in training mode: call model.eval() first")
     if (attention := config._attn_implementation) != "sdpa":
@@ -102,5 +102,7 @@ def _faults(model: PreTrainedModel, config: Any, length: int) -> list[str]:
         faults.append("it has an encoder; a decoder reads one text only")
     window = getattr(config, "sliding_window", None)
     if window is not None and length > window:
-        faults.append(f"its attention sees {window} tokens at a time: length must be at most that, got {length}")
+        faults.append(
+            f"its attention sees {window} tokens at a time: length must be at most that, got {length}"
+        )
     return faults
