@@ -12,5 +12,8 @@ class HasDecoder(Protocol):
     """A network that scores the next character at every place of a sequence, and can do so one call at a time."""
 
     def decoder(self) -> nn.Module:
-        """Return the network with a cache in buffers: characters (1, n) and positions (n,) to scores (1, n, vocabulary)."""
+        """Return the network with a cache in buffers.
+
+        It takes the next characters (1, n) and their positions (n,), and returns scores (1, n, vocabulary).
+        """
         ...
