@@ -13,6 +13,7 @@ from torch import nn
 import st3
 from st3.engine import compiled, loaded, native
 from st3.engine.build import SOURCES, compiler, instruction_sets, write_c_library
+from st3.models import MODELS
 
 ROOT = Path(__file__).parents[2]
 HERE = Path(__file__).parent
@@ -77,8 +78,36 @@ def test_the_example_runs_without_python_and_without_torch(library, model, file,
     assert "torch" not in needed
 
 
-def test_the_example_is_short():
-    assert len((ROOT / "examples" / "c" / "main.c").read_text().splitlines()) <= 60
+@pytest.mark.skipif(not shutil.which("make"), reason="needs make")
+@torch.no_grad()
+def test_the_example_for_text_continues_a_prompt(library, tmp_path):
+    torch.manual_seed(0)
+    letters, network = " abcd\n", MODELS["gpt"](vocabulary=6, context=12, layers=1, heads=2, width=8).eval()
+    network.characters.weight.mul_(20)  # so that scores depend on what was read
+    step = (torch.zeros(1, 1, dtype=torch.int64), torch.zeros(1, dtype=torch.int64))
+    st3.engine.compile(network.decoder().eval(), step, tune=False, threads=1).save(tmp_path / "gpt.st3run")
+    (tmp_path / "alphabet.txt").write_text(letters)
+    numbers = [letters.index(letter) for letter in "bad"]
+    for _ in range(9):
+        numbers.append(int(network(torch.tensor([numbers]))[0, -1].argmax()))
+    example = shutil.copytree(ROOT / "examples" / "c", tmp_path / "c")
+    built = run("make", "-C", example, f"ST3={library}", "generate")
+    assert built.returncode == 0, built.stderr
+    words = [tmp_path / "gpt.st3run", "bad", 100, tmp_path / "alphabet.txt"]
+    answer = run(example / "generate", *words, env={})
+    assert (answer.stdout, answer.stderr) == ("".join(letters[number] for number in numbers) + "\n", "")
+    for changed, sentence in (
+        (words[:3], "the alphabet is not that of the file"),
+        ([words[0], "x", *words[2:]], "not in the alphabet"),
+    ):
+        answer = run(example / "generate", *changed, env={})
+        assert answer.returncode == 1
+        assert sentence in answer.stderr
+
+
+def test_the_examples_are_short():
+    for name, lines in (("main.c", 60), ("generate.c", 80)):
+        assert len((ROOT / "examples" / "c" / name).read_text().splitlines()) <= lines
 
 
 def test_the_header_is_complete_in_c_and_in_cpp(library, tmp_path):

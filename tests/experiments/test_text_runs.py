@@ -134,6 +134,8 @@ def test_the_commands_work_on_its_model(whole, tmp_path):
     assert "blocks.0.attend" in call("info", whole)
     call("export", whole, "--to", "sparse", "--output", tmp_path / "small.safetensors")
     call("export", whole, "--to", "pt2", "--output", tmp_path / "model.pt2")
+    call("export", whole, "--to", "engine", "--output", tmp_path / "model.st3run")
+    assert call("generate", whole, "--prompt", "alice saw", "--length", "40").startswith("alice saw")
     call("report", whole)
     call("plot", whole, "--out", tmp_path / "runs.png")
 

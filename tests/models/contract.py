@@ -8,6 +8,7 @@ from torch import Tensor, nn
 
 import st3
 from st3.models import MODELS
+from st3.models.decoding import HasDecoder
 from st3.training.tasks import TASKS, Task
 
 __all__ = ["CONTRACT"]
@@ -86,3 +87,15 @@ def it_has_weights_that_can_be_made_sparse(name: str) -> None:
 def in_evaluation_an_example_is_scored_by_itself(name: str) -> None:
     model, both = build(name, **sizes(name, 3)).eval(), examples(name, 2)
     torch.testing.assert_close(model(both)[:1], model(both[:1]), rtol=1e-3, atol=1e-4)
+
+
+@promise
+@torch.no_grad()
+def its_decoder_scores_a_text_in_parts_as_the_network_scores_the_whole(name: str) -> None:
+    model, text = build(name, **sizes(name, 3)).eval(), examples(name, 1)
+    if not isinstance(model, HasDecoder):
+        return
+    decoder, places = model.decoder().eval(), torch.arange(text.shape[1])
+    parts = [part for part in (slice(0, 5), slice(5, 6), slice(6, None)) if places[part].numel()]
+    scores = torch.cat([decoder(text[:, part], places[part]) for part in parts], dim=1)
+    torch.testing.assert_close(scores, model(text), rtol=1e-3, atol=1e-4)

@@ -10,6 +10,7 @@ from .catalogue import list_names
 from .evaluate import evaluate
 from .export import export
 from .faults import explain_errors
+from .generate import generate
 from .info import info
 from .plot import plot
 from .report import report
@@ -73,6 +74,7 @@ def st3(
 
 app.command("train")(train)
 app.command("eval")(evaluate)
+app.command("generate")(generate)
 app.command("bench")(bench)
 app.command("report")(report)
 app.command("plot")(plot)

@@ -14,6 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from .alphabet import BYTES
 from .catalogue import DATASETS
 from .errors import DataError
 from .examples import Splits
@@ -89,7 +90,7 @@ def _read_own(path: Path) -> tuple[bytes, str]:
 
 
 def _as_bytes(content: bytes) -> tuple[Tensor, tuple[str, ...]]:
-    return torch.from_numpy(np.frombuffer(content, np.uint8).copy()), tuple(f"0x{n:02x}" for n in range(256))
+    return torch.from_numpy(np.frombuffer(content, np.uint8).copy()), BYTES
 
 
 def _as_characters(content: bytes, name: str) -> tuple[Tensor, tuple[str, ...]]:

@@ -1,14 +1,19 @@
-"""Writes a network as a file of the engine, and compares the file's answers with the network's."""
+"""Writes a network as a file of the engine, and compares the file's answers with the network's.
+
+Of a network that has a decoder, the file holds the decoder: a call reads one character.
+"""
 
 import tempfile
 from pathlib import Path
 
 import torch
 
+from ..engine import Loaded, load
 from ..engine import compile as compile_engine
-from ..engine import load
+from ..files.fit import shape_text
 from ..files.inputs import bind
 from ..files.tracing import ExportedFile, Trial, list_tensors
+from ..models.decoding import HasDecoder
 
 __all__ = ["export_engine"]
 
@@ -18,10 +23,29 @@ def export_engine(network: torch.nn.Module, example: torch.Tensor, path: Path, t
     network = network.eval()
     with torch.no_grad():
         trial = Trial(bind(network, example), list_tensors(network(example)))
+    inputs: tuple[torch.Tensor, ...] = (example,)
+    module, takes = network, f"inputs of {shape_text(example.shape)}"
+    if isinstance(network, HasDecoder):
+        if len(example) > 1:
+            raise ValueError(
+                f"--batch {len(example)}: the file of a decoder reads one text; leave out --batch"
+            )
+        module, inputs = network.decoder().eval(), _step(example, 0)
+        takes = f"the next character and its position, up to {example.shape[1]} in all"
     with tempfile.TemporaryDirectory(dir=path.parent, prefix=f".{path.name}.") as folder:
-        scratch = compile_engine(network, example, threads=threads).save(Path(folder) / path.name)
+        scratch = compile_engine(module, inputs, threads=threads).save(Path(folder) / path.name)
         loaded = load(scratch)
-        difference = trial.difference(list_tensors(loaded(example)), "the file")
+        answer = loaded(example) if module is network else _read_on(loaded, example)
+        difference = trial.difference(list_tensors(answer), "the file")
         scratch.replace(path)  # only a file that was checked gets the name
-    kind = f"kernels for {loaded.isa} and less, inputs of {'x'.join(map(str, example.shape))}"
+    kind = f"kernels for {loaded.isa} and less, {takes}"
     return ExportedFile(path, path.stat().st_size, kind, "the engine", difference)
+
+
+def _read_on(loaded: Loaded, text: torch.Tensor) -> torch.Tensor:
+    """Return the scores of a whole text, read one character after the other."""
+    return torch.cat([loaded(*_step(text, number)) for number in range(text.shape[1])], dim=1)
+
+
+def _step(text: torch.Tensor, number: int) -> tuple[torch.Tensor, torch.Tensor]:
+    return text[:, number : number + 1], torch.tensor([number])

@@ -1,8 +1,8 @@
 """A small GPT: it reads characters from left to right and scores the next one at every place (Radford et al., 2018).
 
 Layer norms stand before attention and before the perceptron, as in GPT-2. Positions are learned. The classifier has
-weights of its own: tied to the embedding, it could not be made sparse alone. To write text, `decoder` reads one character
-at a time and keeps the keys and values of those before.
+weights of its own: tied to the embedding, it could not be made sparse alone. To write text, `decoder` reads a few
+characters at a time and keeps the keys and values of those before.
 """
 
 import math
@@ -32,7 +32,7 @@ class GPT(nn.Module):
         super().__init__()
         if width % heads:
             raise ValueError(f"width {width} must be a multiple of the {heads} heads")
-        self.context = context
+        self.context, self.heads = context, heads
         self.characters = nn.Embedding(vocabulary, width)
         self.positions = nn.Embedding(context, width)
         self.blocks = nn.ModuleList(Block(width, heads) for _ in range(layers))
@@ -108,7 +108,9 @@ class Cache:
 
     def add(self, key: Tensor, value: Tensor) -> tuple[Tensor, Tensor]:
         """Put those of the characters that are read now in their places, and return all."""
-        return self.keys.index_copy_(2, self.positions, key), self.values.index_copy_(2, self.positions, value)
+        return self.keys.index_copy_(2, self.positions, key), self.values.index_copy_(
+            2, self.positions, value
+        )
 
 
 class Decoder(nn.Module):
@@ -120,7 +122,7 @@ class Decoder(nn.Module):
     def __init__(self, model: GPT) -> None:
         super().__init__()
         self.model = model
-        width, heads = model.characters.embedding_dim, model.blocks[0].heads
+        width, heads = model.characters.embedding_dim, model.heads
         for number in range(len(model.blocks)):
             for name in ("keys", "values"):
                 empty = torch.zeros(1, heads, model.context, width // heads)
