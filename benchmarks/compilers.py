@@ -37,14 +37,15 @@ import sys, time
 import torch
 torch.set_num_threads(1)
 from engine import Row, sparse_network
-from st3.engine import compile, execution
+from st3.engine import compile
+from st3.engine.run import Runtime
 network, sparsity, isa = sys.argv[1:]
 model, x = sparse_network(Row("compilers", network, float(sparsity)))
 program = compile(model, x, threads=1, tune=False).program
-runtime = execution.Execution(program, 1, isa=isa or None)
+runtime = Runtime(program, 1, tune=False, isa=isa or None)
 for _ in range(3):
     runtime.run(x)
-print("ready", runtime.kernels.name, flush=True)
+print("ready", runtime.planned.kernels.name, flush=True)
 for line in sys.stdin:
     begin = time.thread_time()
     for _ in range(int(line)):
