@@ -23,9 +23,8 @@ from torch import nn
 import st3
 from engine import Row, sparse_network
 from st3.engine import native
-from st3.engine.plan.assemble import Assembly
+from st3.engine.plan.assemble import Alternative, Assembly
 from st3.engine.plan.make import Choice, make_plan
-from st3.engine.plan.operation import Alternative
 from st3.engine.plan.tune import Tuner
 from st3.engine.program import Conv, Linear, Program, Step
 from st3.engine.run import Runtime

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from st3.engine.native import Variant
-from st3.engine.plan.tiles import Tile, TileSizes
+from st3.engine.plan.configs import Tile, TileSizes
 
 BLOCK_COUNTS = (1, 2, 3, 4, 6, 8, 12, 16)  # blocks of input channels
 SUM_BYTES = (4096, 8192, 16384)  # of the L1 cache, for the sums of a group of outputs

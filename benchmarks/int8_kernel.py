@@ -16,15 +16,8 @@ from int8_configs import Config, configs, known_tiles
 from int8_layers import Layer
 
 from st3.engine import native
-from st3.engine.plan.layout import (
-    NO_BORDER,
-    Border,
-    Field,
-    Strides,
-    best_geometry,
-    border_copies,
-    gather_index,
-)
+from st3.engine.plan.layout import NO_BORDER, Border, Field, Strides, best_geometry, gather_index
+from st3.engine.plan.moves import border_copies
 from st3.engine.plan.pack import NonZeros, pack_sparse, tap_offsets
 
 LANES = 16

@@ -12,7 +12,7 @@ import numpy as np
 
 from st3.engine import native
 from st3.engine.plan import make
-from st3.engine.plan.memory import Buffer
+from st3.engine.plan.values import Buffer
 
 GAP = 64  # floats between two buffers
 PLACES: dict[int, list[tuple[int, int]]] = {}  # floats of an arena -> where its buffers begin and end

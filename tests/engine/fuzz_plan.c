@@ -8,8 +8,7 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "model.h"
-#include "session.h"
+#include "library.h"
 
 #ifdef ONLY_BASELINE  // a build with one instruction set
 const Kernels st3_kernels_avx2, st3_kernels_avx512;

@@ -29,7 +29,7 @@ from st3.engine.program import (
     Program,
     Step,
 )
-from st3.engine.runfile import Tensor, write_run_file
+from st3.engine.saving import Tensor, write_run_file
 
 __all__ = ["kinds_of", "plans", "verify", "write"]
 

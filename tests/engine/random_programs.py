@@ -13,8 +13,8 @@ from tests.engine.exact_blocks import use_exact_blocks
 from tests.engine.ways import Chooser
 
 from st3.engine import native
+from st3.engine.plan.assemble import Alternative
 from st3.engine.plan.make import make_plan
-from st3.engine.plan.operation import Alternative
 from st3.engine.program import (
     Activation,
     Add,

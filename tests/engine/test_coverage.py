@@ -9,8 +9,8 @@ from torch import nn
 
 import st3
 from st3.engine import native
+from st3.engine.plan.assemble import Operation
 from st3.engine.plan.lower import lower
-from st3.engine.plan.operation import Operation
 from st3.engine.plan.planner import Planner
 
 pytestmark = pytest.mark.skipif(not native.is_built(), reason="the kernels are not built")

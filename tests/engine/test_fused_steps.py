@@ -12,9 +12,9 @@ from torch import nn
 
 import st3
 from st3.engine import native
-from st3.engine.plan import cost, fused
+from st3.engine.plan import configs, fused
+from st3.engine.plan.assemble import Alternative
 from st3.engine.plan.lower import convolutions
-from st3.engine.plan.operation import Alternative
 from st3.engine.program import Activation, AveragePool, Conv, MaxPool, Program, Step
 from st3.engine.reference import interpret
 
@@ -75,7 +75,7 @@ def readers(draw: st.DrawFn, outputs: int) -> Step:
 )  # fmt: skip
 def test_every_alternative_for_two_steps_agrees_with_torch(made, isa, threads, inputs, middle, seed):
     with (
-        patch.object(cost, "INPUT_BYTES", inputs),
+        patch.object(configs, "INPUT_BYTES", inputs),
         patch.object(fused, "MIDDLE_BYTES", middle),
         patch.object(convolutions, "LARGE_VALUE_BYTES", -1),
     ):

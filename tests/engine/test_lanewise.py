@@ -9,9 +9,9 @@ from tests.engine.test_runtime import activations, available, isas, program, spa
 from tests.engine.ways import alternatives, each_way
 
 from st3.engine import native
+from st3.engine.plan.assemble import Alternative
 from st3.engine.plan.lanewise import FEW_VECTORS, Rectangle, lane_grid, split_rectangle, vector_spans
 from st3.engine.plan.layout import NO_BORDER, Field, best_geometry
-from st3.engine.plan.operation import Alternative
 from st3.engine.program import Conv
 from st3.engine.reference import interpret
 

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 import st3
 from st3.engine import native, schema
-from st3.engine.runfile import checksum
+from st3.engine.saving import checksum
 
 pytestmark = pytest.mark.skipif(not native.is_built(), reason="the kernels are not built")
 

@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 from tests.engine.ways import alternatives, each_way
 
 from st3.engine import native
-from st3.engine.plan import cost
+from st3.engine.plan import configs
+from st3.engine.plan.assemble import Alternative
 from st3.engine.plan.make import batch_part
-from st3.engine.plan.operation import Alternative
 from st3.engine.program import (
     Activation,
     AdaptiveAverage,
@@ -143,7 +143,7 @@ def assert_every_alternative_is_right(conv: Conv, shape: tuple[int, ...], isa: s
 def test_every_alternative_of_a_convolution_agrees_with_torch(made, isa, cache):
     conv, shape = made
     with patch.object(
-        cost, "INPUT_BYTES", cache
+        configs, "INPUT_BYTES", cache
     ):  # a small one splits the channels of dense kernels into blocks
         kinds = assert_every_alternative_is_right(conv, shape, isa)
     assert ("dense" in kinds) == (conv.groups == 1)

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from st3 import processor as room
-from st3.engine.plan.operation import Alternative
+from st3.engine.plan.assemble import Alternative
 from st3.engine.plan.tune import VERSION, Tuner, cache_file, read_cache
 
 WAYS = [Alternative(f"sparse {number}", float(number), lambda binding: [], 0) for number in range(3)]

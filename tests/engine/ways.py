@@ -3,8 +3,8 @@
 from collections.abc import Callable, Iterator
 from typing import Any
 
+from st3.engine.plan.assemble import Alternative
 from st3.engine.plan.make import make_plan
-from st3.engine.plan.operation import Alternative
 from st3.engine.program import Program
 from st3.engine.run import Runtime
 

@@ -8,8 +8,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from .locks import Lock
-from .torch_state import plain_torch
+from .process_state import Lock, plain_torch
 
 __all__ = ["CompactModel"]
 

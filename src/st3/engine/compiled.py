@@ -16,14 +16,14 @@ from ..core.layers.find import unwrap
 from .checks import check_input, check_model, example_arguments, shape_text
 from .compact import CompactModel
 from .frontend import Translation, capture, translate
-from .locks import Lock
 from .native import Store, give_back_memory
 from .optimise import optimise
+from .process_state import Lock, torch_threads
 from .program import Program
 from .report import report_text
 from .run import Runtime, make_runner
 from .saving import save_program
-from .specialisation import OwnWay, Specialisation, torch_threads
+from .specialisation import OwnWay, Specialisation
 
 __all__ = ["Compiled", "compile"]
 

@@ -10,9 +10,9 @@ import torch
 
 from . import native
 from .checks import check_input, shape_text
+from .process_state import plain_torch
 from .run import refuse_no_storage
-from .runfile import Tensor
-from .torch_state import plain_torch
+from .saving import Tensor
 
 __all__ = ["Loaded", "load"]
 

@@ -40,7 +40,7 @@ def is_built() -> bool:
     return library_path().is_file()
 
 
-# name -> result and arguments, as session.h, schema.h, verify.h, model.h and st3.h declare them
+# name -> result and arguments, as library.h, verify.h and st3.h declare them
 FUNCTIONS: dict[str, tuple[Any, list[Any]]] = {
     "st3_schema": (c_char_p, []),
     "st3_kernels": (c_void_p, [c_char_p]),

@@ -3,10 +3,10 @@
 from ..tables import text_table
 from .frontend import TorchCall
 from .plan.make import Choice
+from .process_state import plain_torch
 from .program import InTorch, Program
 from .run import Runtime, shortest_milliseconds, torch_milliseconds
 from .specialisation import OwnWay, Specialisation
-from .torch_state import plain_torch
 
 __all__ = ["operators_text", "report_text"]
 

@@ -9,8 +9,8 @@ from torch.utils._pytree import TreeSpec, tree_flatten, tree_unflatten
 
 from .checks import shape_text
 from .frontend import Read, TorchCall, Translation, to_float_bits
+from .process_state import plain_torch, torch_threads
 from .run import Runner, Runtime
-from .torch_state import plain_torch
 
 __all__ = ["OwnWay", "Specialisation"]
 
@@ -64,22 +64,6 @@ class OwnWay:
         flat, spec = tree_flatten(found)
         separate(flat, leaves)
         return tree_unflatten(flat, spec)
-
-
-class torch_threads:
-    """Torch with a number of threads, to be used with `with`."""
-
-    def __init__(self, threads: int) -> None:
-        self.threads = threads
-
-    def __enter__(self) -> None:
-        self.before = torch.get_num_threads()
-        if self.before != self.threads:
-            torch.set_num_threads(self.threads)
-
-    def __exit__(self, *failure: object) -> None:
-        if self.before != self.threads:
-            torch.set_num_threads(self.before)
 
 
 def shapes_text(leaves: list[Any]) -> str:

@@ -7,7 +7,7 @@
 #define ST3_LANEWISE_H
 
 #include "dense.h"
-#include "transpose.h"
+#include "moves.h"
 
 #define OUTPUT_VECTORS 2  // per pixel
 #define SPAN_SUMS (ACCUMULATORS > 14 ? 28 : 14)  // at most

@@ -3,7 +3,86 @@
 #define ST3_MOVES_H
 
 #include "epilogue.h"
-#include "transpose.h"
+
+// ---------------------------------------------------------------- between rows of a matrix and lanes
+
+// X(lane, apart) for every lane; both compilers want the lanes of a shuffle as constants.
+#if LANES == 4
+#define EACH_LANE(X, apart) X(0, apart), X(1, apart), X(2, apart), X(3, apart)
+#else
+#define FOUR_LANES(X, l, apart) X(l, apart), X(l + 1, apart), X(l + 2, apart), X(l + 3, apart)
+#if LANES == 8
+#define EACH_LANE(X, apart) FOUR_LANES(X, 0, apart), FOUR_LANES(X, 4, apart)
+#else
+#define EACH_LANE(X, apart) \
+    FOUR_LANES(X, 0, apart), FOUR_LANES(X, 4, apart), FOUR_LANES(X, 8, apart), FOUR_LANES(X, 12, apart)
+#endif
+#endif
+#define LOWER(l, apart) ((l) & (apart) ? LANES + (l) - (apart) : (l))
+#define UPPER(l, apart) ((l) & (apart) ? LANES + (l) : (l) + (apart))
+
+#if defined(__clang__)
+#define SHUFFLE(a, b, lane, apart) __builtin_shufflevector(a, b, EACH_LANE(lane, apart))
+#else
+#define SHUFFLE(a, b, lane, apart) __builtin_shuffle(a, b, (ivec){EACH_LANE(lane, apart)})
+#endif
+
+// For each pair of vectors `apart` from each other, swap the lanes that are `apart` from each other.
+#define SWAP_LANES(v, apart)                                         \
+    UNROLL for (int i = 0; i < LANES; i++) {                         \
+        if (i & (apart)) continue;                                   \
+        vec a = v[i], b = v[i + (apart)];                            \
+        v[i] = SHUFFLE(a, b, LOWER, apart);                          \
+        v[i + (apart)] = SHUFFLE(a, b, UPPER, apart);                \
+    }
+
+// LANES vectors, transposed in registers.
+INLINE void transpose(vec v[LANES]) {
+    SWAP_LANES(v, 1)
+    SWAP_LANES(v, 2)
+#if LANES > 4
+    SWAP_LANES(v, 4)
+#endif
+#if LANES > 8
+    SWAP_LANES(v, 8)
+#endif
+}
+
+// Tasks: LANES columns of the matrix each.
+static void run_transpose(const void* arguments, int32_t task, const Context* context) {
+    const Transpose* t = arguments;
+    const float* in = t->in_slot < 0 ? t->in : context->slots[t->in_slot];
+    float* out = t->out_slot < 0 ? t->out : context->slots[t->out_slot];
+    int32_t first = task * LANES, count = t->columns - first < LANES ? t->columns - first : LANES;
+    for (int32_t x = 0; x < t->width; x++) {
+        vec v[LANES];
+        if (t->to_rows) {
+            const float* from = in + first * t->plane + x * LANES;
+            for (int32_t i = 0; i < LANES; i++) v[i] = i < count ? load(from + i * t->plane) : (vec){0};
+            transpose(v);
+            for (int32_t l = 0; l < LANES; l++) {
+                int64_t row = (int64_t)l * t->width + x;
+                if (row >= t->rows) break;
+                float* to = out + row * t->columns + first;
+                if (count == LANES) store_unaligned(to, v[l]);
+                else memcpy(to, &v[l], count * 4);
+            }
+        } else {
+            for (int32_t l = 0; l < LANES; l++) {
+                int64_t row = (int64_t)l * t->width + x;
+                const float* from = in + row * t->columns + first;
+                v[l] = (vec){0};
+                if (row >= t->rows) continue;
+                if (count == LANES) v[l] = load_unaligned(from);
+                else memcpy(&v[l], from, count * 4);
+            }
+            transpose(v);
+            for (int32_t i = 0; i < count; i++) store(out + (first + i) * t->plane + x * LANES, v[i]);
+        }
+    }
+}
+
+// ---------------------------------------------------------------- borders and other layouts
 
 static void fill_border(const Border* b, float* plane, int32_t first, int32_t end) {
     const int32_t* entry = b->entries + first * 3;
@@ -68,6 +147,8 @@ static void run_move(const void* arguments, int32_t task, const Context* context
     for (int32_t p = range * m->planes_per_task; p < end; p++)
         move_plane(m, in + p * m->in_plane, out + p * m->out_plane, m->index + part * m->index_image);
 }
+
+// ---------------------------------------------------------------- pooling and elementwise steps
 
 // The maximum or the scaled sum of each window in some rows of a plane.
 static void window_plane(const Window* w, const float* in, float* out, int32_t first, int32_t end) {
@@ -138,6 +219,38 @@ static void run_combine(const void* arguments, int32_t task, const Context* cont
         }
     if (c->epilogue.function)
         activate_tile(out, c->out_row, c->height, c->width, c->epilogue.function, c->epilogue.mask, c->width * LANES);
+}
+
+// One number per image, in the lanes of that image.
+INLINE vec spread_images(const float* numbers, int64_t image, int32_t image_lanes) {
+    vec v;
+    for (int l = 0; l < LANES; l++) v[l] = numbers[l / (LANES / image_lanes) * image];
+    return v;
+}
+
+// The sum or the product of two values, one of which may be repeated over channels or over the pixels of each image.
+// Tasks: planes of all images.
+static void run_pair(const void* arguments, int32_t task, const Context* context) {
+    const Pair* p = arguments;
+    int32_t channel = task % p->channels, image = task / p->channels;
+    const float* in = p->in + image * p->in_image + channel * p->in_plane;
+    float* out = p->out + image * p->out_image + channel * p->out_plane;
+    const float* other = p->other_slot < 0 ? p->other : context->slots[p->other_slot];
+    other += channel * p->other_plane;
+    vec number = {0};
+    if (p->image_lanes) number = spread_images(other + (int64_t)image * p->image_lanes * p->other_image, p->other_image,
+                                               p->image_lanes);
+    else other += image * p->other_image;
+    const Clamp clamp = clamp_of(&p->epilogue);
+    for (int32_t y = 0; y < p->height; y++)
+        for (int32_t x = 0; x < p->width; x++) {
+            const int32_t* mask = p->epilogue.mask ? p->epilogue.mask + ((int64_t)y * p->width + x) * LANES : 0;
+            vec a = load(in + y * p->in_row + x * LANES);
+            vec b = p->image_lanes ? number : load(other + y * p->other_row + x * LANES);
+            store(out + y * p->out_row + x * LANES, add_clamp_mask(p->is_product ? a * b : a + b, 0, clamp, mask));
+        }
+    if (p->epilogue.function)
+        activate_tile(out, p->out_row, p->height, p->width, p->epilogue.function, p->epilogue.mask, p->width * LANES);
 }
 
 #endif

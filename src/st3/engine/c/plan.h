@@ -222,6 +222,39 @@ enum { KINDS_OF(AS_ENUM) KINDS };
     L(S, structure_bytes) L(S, arena) L(S, scratch) \
     I(S, step_count) I(S, nested_count) I(S, constant_count) I(S, slot_count) I(S, parts) I(S, threads)
 
+// ---------------------------------------------------------------- a plan as a file
+
+// What lies at the offsets of an .st3run file:
+//
+//     FileHeader, texts, FileTensor of every input and output, FilePlan of every instruction set,
+//     and for each plan: steps, nested, structures, slots, constants; then the arrays, each at a multiple of 64 bytes
+//
+// All numbers are little-endian; offsets count bytes from the start of the file; texts end with a zero byte. In a
+// FilePlan, and in its table of constants, offsets stand where addresses stand in memory; plans share arrays.
+
+#define FILE_MAGIC 0x0a0d4e5552335453  // "ST3RUN\r\n"
+#define FILE_VERSION 1                 // to be raised when a field keeps its name but changes its meaning
+#define FILE_SEALED 32                 // the checksum is of the bytes from here on: all after itself
+#define FILE_ALIGNMENT 64
+#define FILE_NUMBERS(X) X(FILE_MAGIC) X(FILE_VERSION) X(FILE_SEALED) X(FILE_ALIGNMENT)
+
+// The first five fields and `writer` keep their places in all versions.
+//   size        of the file, in bytes
+//   checksum    CRC-64/XZ
+//   schema      CRC-64/XZ of the text of st3_schema()
+//   writer      text: the version that wrote the file
+#define FIELDS_FileHeader(S, P, L, I, U, F, N) \
+    L(S, magic) L(S, version) L(S, size) L(S, checksum) L(S, schema) L(S, writer) \
+    L(S, tensors) L(S, plans) I(S, inputs) I(S, outputs) I(S, plan_count)
+
+// name: text; shape: `dims` int64_t
+#define FIELDS_FileTensor(S, P, L, I, U, F, N) L(S, name) L(S, shape) I(S, dims)
+
+// isa: text; variants: CRC-64/XZ of the table of tile sizes, whose numbers the plan refers to
+#define FIELDS_FilePlan(S, P, L, I, U, F, N) L(S, isa) L(S, variants) N(S, Plan, plan)
+
+// ---------------------------------------------------------------- all structures
+
 #define AS_P(S, type, name) type* name;
 #define AS_L(S, name) int64_t name;
 #define AS_I(S, name) int32_t name;
@@ -236,8 +269,11 @@ enum { KINDS_OF(AS_ENUM) KINDS };
     D(Sparse) D(Dense) D(Lanewise) D(Depthwise) D(Border) D(Move) D(Transpose) D(Window) D(Average) D(Combine) D(Rows) \
     D(Chain) D(Tilewise) D(Pair) D(Norm) D(GroupNorm) D(Rowwise)
 
+#define RECORDS(D) D(FileHeader) D(FileTensor) D(FilePlan)
+
 ELEMENTS(DECLARE)
 ARGUMENTS(DECLARE)
+RECORDS(DECLARE)
 
 typedef struct {
     float* const* slots;  // the caller's tensors

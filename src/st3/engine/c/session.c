@@ -1,5 +1,5 @@
 #define _GNU_SOURCE
-#include "session.h"
+#include "library.h"
 
 #if defined(__linux__)
 #include <malloc.h>
@@ -12,8 +12,6 @@
 #include <sys/mman.h>
 #include <time.h>
 #include <unistd.h>
-
-#include "schema.h"
 
 #ifndef BLOCK
 #define BLOCK (2 << 20)  // bytes of a huge page; smaller under a sanitizer, so that it detects overruns

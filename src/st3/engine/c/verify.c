@@ -4,8 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "schema.h"
-#include "st3.h"
+#include "library.h"
 
 #define MOST_FLOATS (1ll << 40)  // of memory: more is surely damage
 #define MOST_TASKS (1 << 30)     // of a step: threads count a little beyond the last one
@@ -74,6 +73,88 @@ const int32_t* st3_variant(const Check* check, int32_t kind, int32_t number) {
     for (int32_t i = 0; i < check->kernels->variant_count; i++, variant += 5)
         if (variant[4] == kind && number-- == 0) return variant;
     return 0;
+}
+
+// ---------------------------------------------------------------- parts of steps
+
+int st3_check_tiles(Check* check, int32_t kind, const Grid* grid, int32_t reach, Tiles* found) {
+    const Tile* tile = st3_constant(check, grid->tiles, grid->tile_count, sizeof(Tile), "tiles");
+    if (!tile || !REQUIRE(check, grid->tile_count >= 1, "tile_count")) return 0;
+    const int32_t lanes = lanes_of(check);
+    for (int32_t t = 0; t < grid->tile_count; t++, tile++) {
+        const int32_t* variant = tile->kernel < 0 ? 0 : st3_variant(check, kind, tile->kernel);
+        if (!REQUIRE(check, variant, "tiles: kernel")) return 0;
+        const int32_t rows = variant[0], columns = variant[1], step = variant[2];
+        const int64_t column = step ? step * lanes : grid->in_column;
+        Tiles own = {
+            reach ? rectangle(tile->in, grid->in_row, (rows - 1) * step + reach, lanes, (columns - 1) * step + reach)
+                  : rectangle(tile->in, grid->in_row, rows, column, columns),
+            rectangle(tile->out, grid->out_row, rows, lanes, columns),
+            rectangle(tile->residual, grid->residual_row, rows, lanes, columns),
+            rectangle(tile->mask, grid->mask_row, rows, lanes, columns), variant[3], rows * columns};
+        if (t == 0) *found = own;
+        if (!REQUIRE(check, own.outputs == found->outputs, "tiles: outputs")) return 0;
+        found->in = join(found->in, own.in);
+        found->out = join(found->out, own.out);
+        found->residual = join(found->residual, own.residual);
+        found->mask = join(found->mask, own.mask);
+        if (own.vectors > found->vectors) found->vectors = own.vectors;
+    }
+    return 1;
+}
+
+int st3_check_results(Check* check, const Epilogue* epilogue, const Tiles* tiles, const Ends* ends, int64_t out_plane,
+                      int32_t first, int32_t last) {
+    Range out = sum(tiles->out, sum(steps(ends->out_image, ends->images), steps_from(out_plane, first, last)));
+    if (!st3_inside_aligned(check, ends->out, out, "out")) return 0;
+    if (!REQUIRE(check, is_function(epilogue->function), "function")) return 0;
+    if (!is_null(epilogue->residual)) {
+        Place place;
+        Range range = sum(tiles->residual, sum(steps(epilogue->residual_image, ends->images),
+                                               steps_from(epilogue->residual_plane, first, last)));
+        if (!st3_arena(check, epilogue->residual, &place, "residual")) return 0;
+        if (!st3_inside_aligned(check, place, range, "residual")) return 0;
+    }
+    if (is_null(epilogue->mask)) return 1;
+    Place mask = {0, st3_constant_bytes(check, epilogue->mask)};
+    return st3_inside_aligned(check, mask, tiles->mask, "mask");
+}
+
+int st3_whole_ends(Check* check, const void* in, const void* out, int64_t in_image, int64_t out_image,
+                      int32_t images, Ends* ends) {
+    *ends = (Ends){.in_image = in_image, .out_image = out_image, .images = images};
+    return REQUIRE(check, images >= 1, "images") && st3_arena(check, in, &ends->in, "in") &&
+           st3_arena(check, out, &ends->out, "out");
+}
+
+int st3_check_tasks(Check* check, int32_t tasks, int32_t groups, int32_t tiles, int32_t images) {
+    return REQUIRE(check, groups >= 1 && tiles >= 1 && (wide)groups * tiles * images == tasks, "tasks");
+}
+
+int st3_check_partial(Check* check, const Tiles* tiles, int64_t outputs) {
+    wide floats = (wide)outputs * tiles->vectors * lanes_of(check);
+    return REQUIRE(check, floats <= check->plan->scratch, "scratch");
+}
+
+int st3_check_ascending(Check* check, const int32_t* bounds, int32_t count, const char* field) {
+    int passed = REQUIRE(check, bounds[0] >= 0, field);
+    for (int32_t i = 0; i < count && passed; i++) passed = REQUIRE(check, bounds[i] <= bounds[i + 1], field);
+    return passed;
+}
+
+int st3_check_starts(Check* check, const void* reference, int32_t parts, int32_t count) {
+    if (!REQUIRE(check, parts >= 1, "parts")) return 0;
+    const int32_t* starts = st3_constant(check, reference, (wide)parts + 1, 4, "starts");
+    return starts && st3_check_ascending(check, starts, parts, "starts") &&
+           REQUIRE(check, starts[parts] <= count, "starts");
+}
+
+int st3_check_width(Check* check, int32_t height, int32_t width) {
+    return REQUIRE(check, height >= 1 && width >= 1 && is_int((wide)width * lanes_of(check)), "width");
+}
+
+int st3_check_pixels(Check* check, const void* reference, int32_t height, int32_t width, const char* field) {
+    return is_null(reference) || st3_constant(check, reference, (wide)height * width, vector_bytes(check), field);
 }
 
 // ---------------------------------------------------------------- the whole plan

@@ -1,4 +1,4 @@
-// What a chain reads and writes (chain.h): the places between its parts are in the scratch buffer.
+// What a chain reads and writes (kernels.c): the places between its parts are in the scratch buffer.
 #include "verify.h"
 
 typedef struct {

@@ -5,7 +5,6 @@ translate     the graph as a program
 aten_call     one operator's call, and the table of translators
 layers, elementwise, shapes
               the translators
-padding       convolutions with symmetric padding
 torch_call    calls that stay in torch
 """
 

@@ -1,10 +1,11 @@
-"""Activations, sums and products, arithmetic with one constant per channel, softmax."""
+"""Activations, sums and products, arithmetic with a constant per channel, softmax; functions that models write out."""
 
 from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import torch
+from torch import fx
 
 from ..program import (
     Activation,
@@ -13,14 +14,14 @@ from ..program import (
     Elementwise,
     Function,
     Multiply,
+    Norm,
     Pairwise,
     Select,
     Softmax,
     Step,
 )
-from .aten_call import COVERED, AtenCall, NotCovered, Translate, aten, covers
-from .layers import affine, written_out_norm
-from .patterns import TANH_GELU, match
+from .aten_call import COPIES, COVERED, AtenCall, NotCovered, Translate, aten, covers
+from .layers import affine
 from .torch_call import Read, TorchCall
 
 ACTIVATIONS = {
@@ -106,16 +107,8 @@ def _add(op: AtenCall) -> Step:
 
 @covers(aten.mul.Tensor)
 def _mul(op: AtenCall) -> Step:
-    product = written_out_norm(op) or _written_out_gelu(op) or _pair(op, Multiply)
+    product = _written_out_norm(op) or _written_out_gelu(op) or _pair(op, Multiply)
     return product or _with_constant(op, lambda constant: (constant, 0.0), commutes=True)
-
-
-def _written_out_gelu(op: AtenCall) -> Step | None:
-    found = match(op.node, TANH_GELU)
-    if found is None or found["x"].name not in op.shapes:
-        return None
-    activation = Activation(Function.GELU_TANH)
-    return Elementwise(name="", sources=(found["x"].name,), target=op.target, activation=activation)
 
 
 def _pair(op: AtenCall, kind: type[Pairwise]) -> Step | None:
@@ -185,3 +178,80 @@ def _with_constant(op: AtenCall, pair: Callable[[Any], tuple[Any, Any]], commute
 def _softmax(op: AtenCall) -> Step:
     name = "self" if "self" in op.given else "input"
     return Softmax(name="", sources=(op.value(name),), target=op.target, axis=op["dim"] % len(op.shape))
+
+
+# ---------------------------------------------------------------- functions that models write out in several operators
+
+# A pattern is a tuple of operators and patterns of their arguments. A string stands for any argument, and for the same
+# one wherever it occurs; a number for a number; True for whatever is true.
+
+Found = dict[str, Any]
+
+ADD, MUL = (aten.add.Tensor, aten.add.Scalar), (aten.mul.Tensor, aten.mul.Scalar)
+POWER, MEAN = (aten.pow.Tensor_Scalar,), (aten.mean.dim,)
+
+# x * rsqrt(mean(x ** 2) + eps): RMS norm without its weight.
+UNCENTRED_NORM = (MUL, "x", ((aten.rsqrt.default,), (ADD, (MEAN, (POWER, "x", 2.0), "axes", True), "eps")))
+
+# 0.5 * x * (1 + tanh(sqrt(2 / pi) * (x + 0.044715 * x ** 3)))
+_INNER = (ADD, "x", (MUL, (POWER, "x", 3.0), 0.044715))
+TANH_GELU = (MUL, (MUL, "x", 0.5), (ADD, ((aten.tanh.default,), (MUL, _INNER, 0.7978845608)), 1.0))
+
+
+def _written_out_norm(op: AtenCall) -> Step | None:
+    """Return the norm if this product is an RMS norm over the last axis, written out in several operators."""
+    found = _match(op.node, UNCENTRED_NORM)
+    if found is None or len(op.shape) < 2 or not isinstance(found["eps"], float):
+        return None
+    source = op["self"] if found["x"] is op.node.args[0] else op["other"]
+    if [axis % len(op.shape) for axis in found["axes"]] != [len(op.shape) - 1] or not isinstance(
+        source, Read
+    ):
+        return None
+    norm: dict[str, Any] = {"scale": None, "shift": None, "eps": found["eps"], "is_centred": False}
+    return Norm(name="", sources=(source.name,), target=op.target, **norm)
+
+
+def _written_out_gelu(op: AtenCall) -> Step | None:
+    found = _match(op.node, TANH_GELU)
+    if found is None or found["x"].name not in op.shapes:
+        return None
+    activation = Activation(Function.GELU_TANH)
+    return Elementwise(name="", sources=(found["x"].name,), target=op.target, activation=activation)
+
+
+def _match(node: Any, pattern: Any, found: Found | None = None) -> Found | None:
+    """Return what the strings of a pattern stand for, if a node of the graph matches it."""
+    found = {} if found is None else found
+    match pattern:
+        case True:
+            return found if node is True else None
+        case float():
+            is_same = isinstance(node, int | float) and abs(node - pattern) <= 1e-6 * abs(pattern)
+            return found if is_same else None
+        case str():
+            known = found.get(pattern, node)
+            return {**found, pattern: known} if _origin(known) is _origin(node) else None
+    operators, *arguments = pattern
+    if not isinstance(node, fx.Node) or node.target not in operators or node.kwargs:
+        return None
+    if len(node.args) != len(arguments):
+        return None
+    orders = [arguments, arguments[::-1]] if operators in (ADD, MUL) else [arguments]
+    for order in orders:
+        made: Found | None = found
+        for given, wanted in zip(node.args, order, strict=True):
+            made = None if made is None else _match(given, wanted, made)
+        if made is not None:
+            return made
+    return None
+
+
+def _origin(node: Any) -> Any:
+    """Return the node behind copies that change nothing."""
+    while isinstance(node, fx.Node) and node.target in COPIES:
+        source = node.all_input_nodes[0]
+        if source.meta["val"].dtype is not torch.float32 or node.meta["val"].dtype is not torch.float32:
+            break
+        node = source
+    return node

@@ -9,9 +9,9 @@ from torch import Tensor
 
 from ..program import Affine, Conv, Floats, GroupNorm, Linear, Norm, Pair, Reshape, Shape, Step
 from .aten_call import AtenCall, NotCovered, aten, covers
-from .padding import Sides, make_symmetric, same_padding
-from .patterns import UNCENTRED_NORM, match
 from .torch_call import Read
+
+Sides = tuple[tuple[int, int], tuple[int, int]]  # (top, bottom), (left, right)
 
 
 @covers(aten.conv2d.default, aten.conv2d.padding, aten.conv1d.default, aten.conv1d.padding)
@@ -58,6 +58,52 @@ def _sides(padding: Any, weight: Floats, dilation: tuple[int, int]) -> Sides:
         padding = (0, 0)
     height, width = (padding, padding) if isinstance(padding, int) else (padding[0], padding[-1])
     return (height, height), (width, width)
+
+
+def same_padding(kernel: tuple[int, int], dilation: tuple[int, int]) -> Sides:
+    """Return the padding of `padding="same"`; if the total is odd, the larger half comes after.
+
+    >>> same_padding((3, 2), (1, 1))
+    ((1, 1), (0, 1))
+    """
+    totals = [step * (size - 1) for size, step in zip(kernel, dilation, strict=True)]
+    (tall, wide) = ((total // 2, total - total // 2) for total in totals)
+    return tall, wide
+
+
+def make_symmetric(
+    weight: Floats, sides: Sides, dilation: tuple[int, int]
+) -> tuple[Floats, tuple[int, int], tuple[int, int]]:
+    """Return weight, padding and dilation of an equivalent convolution with equal padding on opposite sides.
+
+    With padding p = max(before, after) on both sides, a kernel shifted by p - before reads the same pixels. The taps
+    added by the shift are zeros, which cost a sparse kernel nothing.
+
+    >>> weight, padding, dilation = make_symmetric(np.ones((1, 1, 1, 2), np.float32), ((0, 0), (0, 1)), (1, 1))
+    >>> weight.tolist(), padding
+    ([[[[0.0, 1.0, 1.0]]]], (0, 1))
+    """
+    dilations = list(dilation)
+    for axis, (before, after) in enumerate(sides, start=2):
+        shift = abs(after - before)
+        if shift % dilations[axis - 2]:
+            weight = _undilate(weight, axis, dilations[axis - 2])
+            dilations[axis - 2] = 1
+        more = [(0, 0)] * 4
+        taps = shift // dilations[axis - 2]
+        more[axis] = (taps, 0) if after > before else (0, taps)
+        weight = np.pad(weight, more)
+    padding = (max(sides[0]), max(sides[1]))
+    return np.ascontiguousarray(weight), padding, (dilations[0], dilations[1])
+
+
+def _undilate(weight: Floats, axis: int, dilation: int) -> Floats:
+    """Return the kernel with zeros in the gaps of the dilation."""
+    shape = list(weight.shape)
+    shape[axis] = dilation * (shape[axis] - 1) + 1
+    spread = np.zeros(shape, weight.dtype)
+    spread[(slice(None),) * axis + (slice(None, None, dilation),)] = weight
+    return spread
 
 
 @covers(aten.convolution.default)
@@ -148,20 +194,6 @@ def _last_axis_norm(op: AtenCall, shift: Floats | None, eps: float, *, is_centre
         eps=eps,
         is_centred=is_centred,
     )
-
-
-def written_out_norm(op: AtenCall) -> Step | None:
-    """Return the norm if this product is an RMS norm over the last axis, written out in several operators."""
-    found = match(op.node, UNCENTRED_NORM)
-    if found is None or len(op.shape) < 2 or not isinstance(found["eps"], float):
-        return None
-    source = op["self"] if found["x"] is op.node.args[0] else op["other"]
-    if [axis % len(op.shape) for axis in found["axes"]] != [len(op.shape) - 1] or not isinstance(
-        source, Read
-    ):
-        return None
-    norm: dict[str, Any] = {"scale": None, "shift": None, "eps": found["eps"], "is_centred": False}
-    return Norm(name="", sources=(source.name,), target=op.target, **norm)
 
 
 @covers(aten.group_norm.default)

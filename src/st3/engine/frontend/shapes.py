@@ -122,16 +122,7 @@ def _max_pool(op: AtenCall) -> Step:
     op.need_rank("self", 4)
     if op.item not in (None, 0):
         raise NotCovered("it returns indices")
-    return MaxPool(
-        name="",
-        sources=(op.value("self"),),
-        target=op.target,
-        kernel=op.pair("kernel_size"),
-        stride=op.pair("stride") if op["stride"] else op.pair("kernel_size"),
-        padding=op.pair("padding"),
-        dilation=op.pair("dilation"),
-        ceil_mode=op["ceil_mode"],
-    )
+    return MaxPool(dilation=op.pair("dilation"), **_windows(op))
 
 
 @covers(aten.avg_pool2d.default)
@@ -139,16 +130,20 @@ def _average_pool(op: AtenCall) -> Step:
     op.need_rank("self", 4)
     if op["divisor_override"] is not None:
         raise NotCovered("it overrides the divisor")
-    return AveragePool(
-        name="",
-        sources=(op.value("self"),),
-        target=op.target,
-        kernel=op.pair("kernel_size"),
-        stride=op.pair("stride") if op["stride"] else op.pair("kernel_size"),
-        padding=op.pair("padding"),
-        ceil_mode=op["ceil_mode"],
-        count_padding=op["count_include_pad"],
-    )
+    return AveragePool(count_padding=op["count_include_pad"], **_windows(op))
+
+
+def _windows(op: AtenCall) -> dict[str, Any]:
+    kernel = op.pair("kernel_size")
+    return {
+        "name": "",
+        "sources": (op.value("self"),),
+        "target": op.target,
+        "kernel": kernel,
+        "stride": op.pair("stride") if op["stride"] else kernel,
+        "padding": op.pair("padding"),
+        "ceil_mode": op["ceil_mode"],
+    }
 
 
 @covers(aten.adaptive_avg_pool2d.default)

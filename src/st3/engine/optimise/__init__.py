@@ -1,16 +1,14 @@
 """Optimise a program; results change by rounding at most.
 
-folding         batch norms and padding into layers
-fusing          activations and residual additions into the step before, torch steps with one another
-channels        the channel axis of every value, and which channels are constant
+forms           one form of images and rows, whatever the model is written in
+fusing          two steps as one: batch norms and padding, activations and residual additions, torch steps
 dead_channels   channels that are constant or unread are removed
 """
 
 from ..program import Program
 from .dead_channels import drop_dead_channels
-from .folding import fold
 from .forms import use_twins
-from .fusing import fuse
+from .fusing import fold, fuse
 
 __all__ = ["optimise"]
 

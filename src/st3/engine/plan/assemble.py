@@ -1,18 +1,24 @@
-"""A plan: structures, steps and arrays without an address in them, so that it can be shared and written to a file."""
+"""A plan: structures, steps and arrays without an address in them, so that it can be shared and written to a file.
+
+A planner collects operations, each with one way to assemble it or several alternatives.
+"""
 
 import ctypes
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from ctypes import Structure
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Protocol, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
+from torch import Tensor
 
 from .. import schema
 from ..native import Array, Store
-from .memory import Buffer
+from ..program import Shape, Step
+from .values import Buffer, FieldArray, PlainArray
 
-__all__ = ["Assembly", "Plan"]
+__all__ = ["Alternative", "Assembly", "Make", "Operation", "Plan", "Tunable"]
 
 ALIGNMENT = 16  # bytes of a structure
 
@@ -32,11 +38,11 @@ class Plan:
     threads: int
     owner: Any = field(default=None, repr=False, compare=False)  # whatever the arrays' memory belongs to
 
-    def structure(self) -> ctypes.Structure:
+    def structure(self) -> Structure:
         """Return the plan as C reads it."""
         constants = (schema.Constant * max(1, len(self.constants)))(*self.constants)
         slots = np.array(self.slots, np.int64)
-        made: ctypes.Structure = schema.Plan(
+        made: Structure = schema.Plan(
             steps=_address(self.steps),
             nested=_address(self.nested),
             structures=_address(self.structures),
@@ -82,18 +88,24 @@ class Assembly:
         """Return the reference of a buffer in the arena; offsets in bytes may be added to it."""
         return _reference("ARENA", 4 * buffer.offset) if buffer and buffer.size else 0
 
-    def keep(self, array: npt.NDArray[Any]) -> int:
-        """Keep a copy of an array and return its reference."""
+    def origin(self, array: FieldArray) -> int:
+        """Return the reference of the first pixel of a field."""
+        return self.address(array.buffer) + 4 * array.field.origin
+
+    def keep(self, array: npt.NDArray[Any] | None) -> int:
+        """Keep a copy of an array and return its reference; NULL if there is none."""
+        if array is None:
+            return 0
         number = self.constants.setdefault(self.store.keep(array), len(self.constants))
         return _reference("CONSTANT", number)
 
-    def hold(self, structure: ctypes.Structure) -> int:
+    def hold(self, structure: Structure) -> int:
         """Keep a structure that another one points to, and return its reference."""
         at = self._append(structure)
         self.nested.append(schema.Step(kind=schema.kind_of(structure), tasks=0, arguments=at))
         return _reference("STRUCTURE", at)
 
-    def add_step(self, structure: ctypes.Structure, tasks: int) -> None:
+    def add_step(self, structure: Structure, tasks: int) -> None:
         at = self._append(structure)
         self.steps.append(schema.Step(kind=schema.kind_of(structure), tasks=tasks, arguments=at))
 
@@ -114,7 +126,7 @@ class Assembly:
             owner=self.store,
         )
 
-    def _append(self, structure: ctypes.Structure) -> int:
+    def _append(self, structure: Structure) -> int:
         at = len(self.structures)
         self.structures += bytes(structure)
         self.structures += bytes(-len(self.structures) % ALIGNMENT)
@@ -123,3 +135,47 @@ class Assembly:
 
 def _reference(region: str, number: int) -> int:
     return schema.number(region) << schema.number("REGION_SHIFT") | number
+
+
+Make: TypeAlias = Callable[[Assembly], tuple[Structure, int]]  # structure and number of tasks
+
+
+@dataclass(frozen=True)
+class Alternative:
+    """One way to compute a step: its label, estimated cycles, structures, and scratch floats per thread."""
+
+    label: str
+    cost: float
+    make: Callable[[Assembly], list[tuple[Structure, int]]]
+    scratch: int
+    second_kernel: str = ""  # of the second step, if this computes two
+
+    @property
+    def kernel(self) -> str:
+        return self.label.split()[0]
+
+
+class Tunable(Protocol):
+    """Offers alternatives. The signature is everything that a measurement of them depends on, as text."""
+
+    @property
+    def signature(self) -> str: ...
+
+    def alternatives(self) -> list[Alternative]: ...
+
+
+@dataclass
+class Operation:
+    """One call of a kernel or of torch."""
+
+    name: str
+    kernel: str
+    reads: list[Buffer]
+    writes: list[Buffer]
+    make: Make | None = None
+    tune: Tunable | None = None  # in place of `make`
+    torch: Callable[..., Tensor] | None = None
+    torch_sources: list[tuple[PlainArray, Shape]] = field(default_factory=list)
+    torch_target: tuple[Buffer, Shape] | None = None
+    step: Step | None = None
+    before: Step | None = None  # the step before it, if this operation computes both

@@ -1,22 +1,29 @@
-"""A convolution between two fields, and the alternatives for computing it."""
+"""A convolution between two fields: the alternatives for computing it, and the structures of its kernels.
+
+A structure is one config, with its weights packed.
+"""
 
 import math
+import struct
 from collections.abc import Callable
 from ctypes import Structure
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any
 
-from .. import native
-from ..program import Activation, Floats
-from .assemble import Assembly
-from .cost import dense_candidates, depthwise_candidates, sparse_candidates
+import numpy as np
+
+from .. import native, schema
+from ..program import Activation, Floats, Function
+from .assemble import Alternative, Assembly
+from .configs import Config, Tile, TileSizes, dense_candidates, depthwise_candidates, sparse_candidates
 from .lanewise import KERNEL as LANEWISE
-from .lanewise import lanewise_candidates, lanewise_tiles
-from .operation import Alternative
-from .pack import NonZeros, nonzeros
-from .structures import make_structure, scratch
-from .tiles import Config, Tile, TileSizes
+from .lanewise import lanewise_candidates, lanewise_structure, lanewise_tiles
+from .layout import Ints, part_of_row, row_parts
+from .pack import Array, NonZeros, nonzeros, pack_dense, pack_sparse, tap_offsets
 from .values import FieldArray
+
+L2_BYTES = 1024 * 1024  # of the L2 cache, for the weights of a group of outputs
 
 
 @dataclass(frozen=True, eq=False)
@@ -108,3 +115,202 @@ class Convolution:
             f"{shape}/{self.groups} s{self.step} d{self.dilation} {self.target.field.groups}*{tuple(geometry.grid)}"
             f"{geometry.height}x{geometry.width} flat{self.is_flat:d} 2^{bucket}/8{rest}"
         )
+
+
+# ---------------------------------------------------------------- structures
+
+
+def make_structure(
+    convolution: Convolution, assembly: Assembly, config: Config, bounds: list[int] | None = None
+) -> tuple[Structure, int]:
+    """Return the structure and its number of tasks; group g has outputs bounds[g] .. bounds[g + 1]."""
+    tiles = convolution.tiles(config)
+    if config.kernel == "depthwise":
+        return make_depthwise(convolution, assembly, tiles)
+    bounds = bounds or default_bounds(convolution, config, tiles)
+    make = {"sparse": make_sparse, "dense": make_dense, LANEWISE: make_lanewise}[config.kernel]
+    tasks = (len(bounds) - 1) * len(tiles) * convolution.target.field.groups
+    return make(convolution, assembly, config, tiles, bounds), tasks
+
+
+def make_sparse(
+    convolution: Convolution, assembly: Assembly, config: Config, tiles: list[Tile], bounds: list[int]
+) -> schema.Sparse:
+    lists = pack_sparse(convolution.nonzeros, tiles[0].variant.outputs, config.channels_per_block, bounds)
+    return schema.Sparse(
+        items=assembly.keep(lists.items),
+        lowest_offset=lists.lowest_offset,
+        outputs=assembly.keep(lists.outputs),
+        lengths=assembly.keep(lists.lengths),
+        blocks=assembly.keep(lists.blocks),
+        groups=assembly.keep(lists.groups),
+        group_count=len(bounds) - 1,
+        tile_major=is_tile_major(convolution, config, tiles),
+        **common_fields(convolution, assembly, tiles),
+    )
+
+
+def make_dense(
+    convolution: Convolution, assembly: Assembly, config: Config, tiles: list[Tile], bounds: list[int]
+) -> schema.Dense:
+    taps_per_block = config.channels_per_block * int(np.prod(convolution.weight.shape[2:]))
+    packed = pack_dense(convolution.weight, tiles[0].variant.outputs, taps_per_block, bounds)
+    return schema.Dense(
+        weights=assembly.keep(packed.weights),
+        starts=assembly.keep(packed.starts),
+        taps=assembly.keep(all_taps(convolution)),
+        blocks=assembly.keep(packed.blocks),
+        block_count=len(packed.blocks) - 1,
+        bounds=assembly.keep(np.array(bounds, np.int32)),
+        group_count=len(bounds) - 1,
+        tile_major=is_tile_major(convolution, config, tiles),
+        **common_fields(convolution, assembly, tiles),
+    )
+
+
+def make_lanewise(
+    convolution: Convolution, assembly: Assembly, config: Config, tiles: list[Tile], bounds: list[int]
+) -> schema.Lanewise:
+    common = common_fields(convolution, assembly, tiles)
+    for unused in ("in_row", "out_row", "mask_row", "in_column"):
+        del common[unused]
+    return lanewise_structure(convolution, assembly, all_taps(convolution), bounds, common)
+
+
+def all_taps(convolution: Convolution) -> Ints:
+    """Return the byte offsets of all inputs of an output from the output's own pixel."""
+    _, inputs, high, wide = convolution.weight.shape
+    dilation, padding = convolution.dilation, convolution.padding
+    channel, ky, kx = (each.reshape(-1).astype(np.int32) for each in np.indices((inputs, high, wide)))
+    dy, dx = ky * dilation[0] - padding[0], kx * dilation[1] - padding[1]
+    return tap_offsets(convolution.source.field, channel, dy, dx)
+
+
+def make_depthwise(
+    convolution: Convolution, assembly: Assembly, tiles: list[Tile]
+) -> tuple[schema.Depthwise, int]:
+    source, images = convolution.source.field, convolution.target.field.groups
+    channels = len(convolution.weight)
+    per_task = max(1, min(8, channels * images // (4 * convolution.threads)))
+    common = common_fields(convolution, assembly, tiles)
+    del common["in_column"]
+    common["in_row"] = source.pitch
+    field = convolution.target.field
+    parts = row_parts(field, convolution.threads)
+    of_tiles = [part_of_row(tile.y, field.geometry.height, parts) for tile in tiles]
+    return schema.Depthwise(
+        weights=assembly.keep(convolution.weight),
+        in_plane=source.plane,
+        first_tap=convolution.padding[0] * source.pitch + convolution.padding[1] * source.lanes,
+        channels=channels,
+        channels_per_task=per_task,
+        starts=assembly.keep(np.searchsorted(of_tiles, range(parts + 1)).astype(np.int32)),
+        parts=parts,
+        **common,
+    ), -(-channels // per_task) * images * parts
+
+
+def common_fields(convolution: Convolution, assembly: Assembly, tiles: list[Tile]) -> dict[str, Any]:
+    """Return the fields that all these structures have in common."""
+    source, target, step = convolution.source, convolution.target, convolution.step
+    begin, end, flat = source.field, target.field, convolution.is_flat
+    # The last bundle may reach beyond the last output.
+    bias = np.zeros(len(convolution.weight) + convolution.kernels.most_outputs, np.float32)
+    if convolution.bias is not None:
+        bias[: len(convolution.weight)] = convolution.bias
+    return {
+        "in_": assembly.origin(source),
+        "out": assembly.origin(target),
+        "bias": assembly.keep(bias),
+        "epilogue": epilogue(convolution, assembly),
+        "tiles": assembly.keep(tile_table(convolution, tiles)),
+        "in_image": begin.image,
+        "out_image": end.image,
+        "out_plane": end.plane,
+        "in_row": 0 if flat else begin.pitch * step[0],
+        "out_row": 0 if flat else end.pitch,
+        "mask_row": end.geometry.width * end.lanes,
+        "in_column": step[1] * end.lanes,
+        "tile_count": len(tiles),
+        "images": end.groups,
+    }
+
+
+def tile_table(convolution: Convolution, tiles: list[Tile]) -> Array:
+    """Return for each tile its offsets in the input, the output, the residual and the mask, and its kernel."""
+    source, target, step = convolution.source.field, convolution.target.field, convolution.step
+    rest = convolution.residual.field if convolution.residual else None
+    lanes, columns = target.lanes, target.geometry.width
+    return np.array(
+        [
+            (
+                y * step[0] * source.pitch + x * step[1] * lanes,
+                y * target.pitch + x * lanes,
+                y * rest.pitch + x * lanes if rest else 0,
+                (y * columns + x) * lanes,
+                variant.number,
+            )
+            for y, x, variant in tiles
+        ],
+        np.int32,
+    )
+
+
+def epilogue(convolution: Convolution, assembly: Assembly) -> schema.Epilogue:
+    low, high, function = clamp(convolution.activation)
+    mask = convolution.target.field.mask if convolution.is_masked else None
+    residual = convolution.residual
+    made = schema.Epilogue(low=low, high=high, function=function)
+    if mask is not None:
+        made.mask = assembly.keep(mask)
+    if residual:
+        field = residual.field
+        made.residual = assembly.origin(residual)
+        made.residual_image, made.residual_plane, made.residual_row = field.image, field.plane, field.pitch
+    return made
+
+
+def clamp(activation: Activation | None) -> tuple[float, float, int]:
+    """Return the bounds of an activation that is a clamp, and the number of any other (0: none) with its parameter."""
+    function = activation.function if activation else None
+    if function is Function.RELU:
+        return 0.0, float("inf"), 0
+    if function is Function.RELU6:
+        return 0.0, 6.0, 0
+    name = function.name.lower() if function else "none"
+    (bits,) = struct.unpack("<I", struct.pack("<f", activation.parameter if activation else 0.0))
+    return -float("inf"), float("inf"), schema.schema().functions.index(name) | bits << 32
+
+
+def default_bounds(convolution: Convolution, config: Config, tiles: list[Tile]) -> list[int]:
+    """Return the bounds of groups of outputs: enough tasks for all threads, weights that fit the L2 cache."""
+    outputs, threads = len(convolution.weight), convolution.threads
+    jobs = len(tiles) * convolution.target.field.groups
+    parts = -(-outputs // config.outputs_per_group)
+    if threads > 1:
+        parts = max(parts, -(-4 * threads // jobs))
+    if jobs > 1:
+        parts = max(parts, -(-weight_bytes(convolution, config) // L2_BYTES))
+    parts = max(1, min(parts, outputs // 4))
+    bundle = tiles[0].variant.outputs
+    edges = [min(outputs, round(outputs * i / parts / bundle) * bundle) for i in range(parts)]
+    return sorted({*edges, outputs})
+
+
+def is_tile_major(convolution: Convolution, config: Config, tiles: list[Tile]) -> bool:
+    """Whether tasks are numbered tile by tile, since all weights fit the cache, rather than group by group."""
+    return convolution.threads > 1 and len(tiles) > 1 and weight_bytes(convolution, config) <= L2_BYTES
+
+
+def weight_bytes(convolution: Convolution, config: Config) -> int:
+    return 8 * len(convolution.nonzeros.weight) if config.is_sparse else 4 * convolution.weight.size
+
+
+def scratch(convolution: Convolution, config: Config) -> int:
+    """Return the floats of scratch memory: sums between blocks, or sums to be transposed."""
+    if config.kernel == LANEWISE:
+        return convolution.kernels.lanes * convolution.tiles(config)[0].variant.outputs
+    if config.channels_per_block >= convolution.nonzeros.channels:
+        return 0
+    largest = max(tile.variant.vectors for tile in convolution.tiles(config))
+    return (len(convolution.weight) + convolution.kernels.most_outputs) * largest * convolution.kernels.lanes

@@ -11,14 +11,12 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from .. import schema
-from .assemble import Assembly
-from .convolution import Convolution
-from .cost import dense_candidates, dense_cost, sparse_candidates, sparse_configs, sparse_cost
+from .assemble import Alternative, Assembly, Make
+from .configs import Config, dense_candidates, dense_cost, sparse_candidates, sparse_configs, sparse_cost
+from .convolution import Convolution, make_structure, scratch
 from .lanewise import lanewise_candidates
-from .layout import NO_BORDER, Field, border_copies, gather_index
-from .operation import Alternative, Make
-from .structures import make_structure, scratch
-from .tiles import Config
+from .layout import NO_BORDER, Field, gather_index
+from .moves import border_copies
 
 GROUP_SIZES = (8, 16, 32, 64, 128, 256)  # channels at a time
 MIDDLE_BYTES = 1024 * 1024  # largest intermediate value of a group

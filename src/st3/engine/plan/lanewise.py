@@ -9,9 +9,9 @@ import numpy.typing as npt
 
 from .. import native, schema
 from .assemble import Assembly
+from .configs import Config, Tile
 from .layout import Field
 from .pack import Array, pack_dense
-from .tiles import Config, Tile
 
 if TYPE_CHECKING:
     from .convolution import Convolution

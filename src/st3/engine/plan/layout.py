@@ -13,7 +13,10 @@ from typing import NamedTuple, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
+from ..program import Shape, Windows
+
 Ints: TypeAlias = npt.NDArray[np.int32]
+MAX_WASTE = 1.1  # keep the input's geometry up to this factor over the fewest vectors possible
 
 
 class Grid(NamedTuple):
@@ -77,6 +80,52 @@ def best_geometry(images: int, height: int, width: int, lanes: int) -> Geometry:
 
 def divisors(number: int) -> list[int]:
     return [each for each in range(1, number + 1) if number % each == 0]
+
+
+@dataclass(frozen=True)
+class Route:
+    """The geometries of input and output, the border that is read, and the input step between outputs.
+
+    `subsample` is the stride that the input's layout already applies: for a 1×1 window it keeps only the pixels read.
+    """
+
+    source: Geometry
+    border: Border
+    target: Geometry
+    step: tuple[int, int]
+    subsample: tuple[int, int] = (1, 1)
+
+    @classmethod
+    def pixelwise(cls, geometry: Geometry) -> "Route":
+        """Return the route of a pixelwise step."""
+        return cls(geometry, NO_BORDER, geometry, (1, 1))
+
+
+def route(windows: Windows, target: Shape, have: Geometry | None, lanes: int) -> Route:
+    """Keep the input's geometry `have` if it wastes little; else use the best one for the output."""
+    images, _, height, width = target
+    best = best_geometry(images, height, width, lanes)
+    (sy, sx) = windows.stride
+    if have and have.height % sy == 0 and have.width % sx == 0:
+        kept = Geometry(have.grid, have.height // sy, have.width // sx)
+        least = best.vectors * (images // best.grid.images)
+        if kept.covers(height, width) and kept.vectors * (images // kept.grid.images) <= MAX_WASTE * least:
+            return Route(have, reach(windows, have, kept), kept, windows.stride)
+    if windows.is_pointwise:
+        return Route(best, Border(), best, (1, 1), subsample=windows.stride)
+    source = best.scaled(sy, sx)
+    return Route(source, reach(windows, source, best), best, windows.stride)
+
+
+def reach(windows: Windows, source: Geometry, target: Geometry) -> Border:
+    """Return the border that the windows of a patch read beyond the input's patch."""
+
+    def after(index: int, patch: int, out: int) -> int:
+        reached = (out - 1) * windows.stride[index] + (windows.kernel[index] - 1) * windows.dilation[index]
+        return max(0, reached - windows.padding[index] - (patch - 1))
+
+    down, right = after(0, source.height, target.height), after(1, source.width, target.width)
+    return Border(windows.padding[0], windows.padding[1], down, right)
 
 
 @dataclass(frozen=True)
@@ -177,37 +226,6 @@ def part_of_row(row: int, height: int, parts: int) -> int:
     """
     row = min(max(row, 0), height - 1)
     return next(part for part in range(parts) if row < height * (part + 1) // parts)
-
-
-def border_copies(field: Field, parts: int = 1) -> tuple[Ints, Ints, Ints]:
-    """Return the border as (to, from, shuffle), the shuffles as lane indices and masks, and where each part starts.
-
-    Entries are sorted by part and shuffle.
-    """
-    border, grid = field.border, field.geometry.grid
-    high, wide, lanes = field.geometry.height, field.geometry.width, field.lanes
-    lane = np.arange(lanes)
-    entries = []
-    shuffles: dict[tuple[int, int], tuple[int, Ints]] = {}
-    for y in range(-border.top, high + border.bottom):
-        for x in range(-border.left, wide + border.right):
-            if 0 <= y < high and 0 <= x < wide:
-                continue
-            down, right = y // high, x // wide  # the owner of the pixel, in patches from here
-            rows, columns = lane // grid.columns % grid.rows + down, lane % grid.columns + right
-            exists = (rows >= 0) & (rows < grid.rows) & (columns >= 0) & (columns < grid.columns)
-            source = np.where(exists, lane + down * grid.columns + right, 0)
-            number = shuffles.setdefault(
-                (down, right), (len(shuffles), np.concatenate([source, -exists.astype(int)]).astype(np.int32))
-            )
-            at = field.origin + y * field.pitch + x * lanes
-            owner = field.origin + y % high * field.pitch + x % wide * lanes
-            entries.append((part_of_row(y, high, parts), number[0], at, owner))
-    entries.sort(key=lambda each: each[:2])
-    starts = np.searchsorted([each[0] for each in entries], range(parts + 1)).astype(np.int32)
-    table = np.array([each[1] for each in shuffles.values()], dtype=np.int32).reshape(-1)
-    ordered = [(to, owner, shuffle) for _, shuffle, to, owner in entries]
-    return np.array(ordered, dtype=np.int32).reshape(-1), table, starts
 
 
 class Strides(NamedTuple):

@@ -8,13 +8,11 @@ import numpy as np
 
 from .. import native
 from ..program import Conv, InTorch, Linear, Program, Shape, Softmax, Step
-from .assemble import Assembly, Plan
+from .assemble import Alternative, Assembly, Operation, Plan
 from .lower import lower
-from .memory import SLACK, assign_offsets
-from .operation import Alternative, Operation
 from .planner import Planner
 from .tune import Tuner
-from .values import PlainArray
+from .values import SLACK, PlainArray, assign_offsets
 
 __all__ = ["Choice", "Planned", "Segment", "TorchStep", "make_plan"]
 

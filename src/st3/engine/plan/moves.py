@@ -7,12 +7,11 @@ import numpy as np
 
 from .. import schema
 from ..program import Shape, Step
-from .assemble import Assembly
-from .layout import Ints, Strides, border_copies, gather_index, row_parts, scatter_index, squares_of
-from .operation import Operation
+from .assemble import Assembly, Operation
+from .layout import Field, Ints, Strides, gather_index, part_of_row, row_parts, scatter_index, squares_of
 from .values import FieldArray, PlainArray
 
-__all__ = ["Moves"]
+__all__ = ["Moves", "border_copies"]
 
 PLANES_PER_TASK = 8
 LONGEST_COPY = 4096  # floats of a plane when a plain array is copied
@@ -212,3 +211,34 @@ class Moves:
             ), planes * parts
 
         return Operation(name, "border", [buffer], [buffer], make)
+
+
+def border_copies(field: Field, parts: int = 1) -> tuple[Ints, Ints, Ints]:
+    """Return the border as (to, from, shuffle), the shuffles as lane indices and masks, and where each part starts.
+
+    Entries are sorted by part and shuffle.
+    """
+    border, grid = field.border, field.geometry.grid
+    high, wide, lanes = field.geometry.height, field.geometry.width, field.lanes
+    lane = np.arange(lanes)
+    entries = []
+    shuffles: dict[tuple[int, int], tuple[int, Ints]] = {}
+    for y in range(-border.top, high + border.bottom):
+        for x in range(-border.left, wide + border.right):
+            if 0 <= y < high and 0 <= x < wide:
+                continue
+            down, right = y // high, x // wide  # the owner of the pixel, in patches from here
+            rows, columns = lane // grid.columns % grid.rows + down, lane % grid.columns + right
+            exists = (rows >= 0) & (rows < grid.rows) & (columns >= 0) & (columns < grid.columns)
+            source = np.where(exists, lane + down * grid.columns + right, 0)
+            number = shuffles.setdefault(
+                (down, right), (len(shuffles), np.concatenate([source, -exists.astype(int)]).astype(np.int32))
+            )
+            at = field.origin + y * field.pitch + x * lanes
+            owner = field.origin + y % high * field.pitch + x % wide * lanes
+            entries.append((part_of_row(y, high, parts), number[0], at, owner))
+    entries.sort(key=lambda each: each[:2])
+    starts = np.searchsorted([each[0] for each in entries], range(parts + 1)).astype(np.int32)
+    table = np.array([each[1] for each in shuffles.values()], dtype=np.int32).reshape(-1)
+    ordered = [(to, owner, shuffle) for _, shuffle, to, owner in entries]
+    return np.array(ordered, dtype=np.int32).reshape(-1), table, starts

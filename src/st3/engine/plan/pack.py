@@ -7,14 +7,12 @@ from typing import TypeAlias
 import numpy as np
 import numpy.typing as npt
 
+from .. import schema
 from ..program import Floats
 from .layout import Field, Ints
 
 Array: TypeAlias = npt.NDArray[np.generic]
 DENSE_SHARE = 0.4  # a matrix for `rows` with a larger share of non-zero weights is stored dense
-BLOCK = np.dtype(
-    [("items", "i8"), ("bundle", "i8"), ("bundles", "i4"), ("first", "i4"), ("last", "i4"), ("base", "i4")]
-)
 
 
 @dataclass(frozen=True)
@@ -115,10 +113,10 @@ def pack_sparse(nonzeros: NonZeros, bundle: int, channels_per_block: int, bounds
     return PackedSparse(
         items=table,
         lowest_offset=lowest_offset,
-        outputs=(np.concatenate(all_outputs).astype(np.int32)),
-        lengths=(np.concatenate(all_lengths).astype(np.int32)),
-        blocks=(np.array(heads, BLOCK)),
-        groups=(np.arange(len(bounds), dtype=np.int32) * blocks),
+        outputs=np.concatenate(all_outputs).astype(np.int32),
+        lengths=np.concatenate(all_lengths).astype(np.int32),
+        blocks=np.array(heads, np.dtype(schema.Block)),
+        groups=np.arange(len(bounds), dtype=np.int32) * blocks,
     )
 
 

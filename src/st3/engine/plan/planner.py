@@ -4,16 +4,16 @@ Steps are lowered in order. Each asks for its sources in the layout it needs; a 
 `Operation` knows its buffers and builds its structure later, when the arena exists.
 """
 
-from .. import native
-from ..program import Add, Affine, Conv, Elementwise, MaxPool, Program, Step
-from .layout import NO_BORDER, Border, Field, Geometry, best_geometry
-from .memory import Buffer
-from .moves import Moves
-from .operation import Operation
-from .routes import Route, Windowed, Windows, route, windows_of
-from .values import FieldArray, PlainArray, Value
+from functools import singledispatch
 
-__all__ = ["Operation", "Planner"]
+from .. import native, reference
+from ..program import Conv, Program, Step, Windows
+from .assemble import Operation
+from .layout import NO_BORDER, Border, Field, Geometry, Route, best_geometry, route
+from .moves import Moves
+from .values import Buffer, FieldArray, PlainArray, Value
+
+__all__ = ["Planner", "lower", "lower_to_torch"]
 
 
 class Planner:
@@ -158,32 +158,51 @@ class Planner:
         """Return the union of the borders of all readers that will read the value in this geometry."""
         border = NO_BORDER
         for reader in self.program.readers(name):
-            if not isinstance(reader, Windowed) or reader.sources[0] != name:
+            windows = reader.windows
+            if windows is None or reader.sources[0] != name or self.fill_outside(reader, windows):
                 continue
-            if isinstance(reader, MaxPool) and self.needs_infinity_outside(reader):
-                continue
-            wanted = self.route_to(reader.target, windows_of(reader), geometry)
+            wanted = self.route_to(reader.target, windows, geometry)
             if wanted.source == geometry and wanted.subsample == (1, 1):
                 border = border.union(wanted.border)
         return border
 
     def needs_zeros_outside(self, name: str) -> bool:
-        """Whether a reader of this value reads pixels outside the image, which must then be zero.
-
-        Pixelwise readers do not: they zero such pixels themselves.
-        """
-        return not all(
-            isinstance(reader, Add | Affine | Elementwise)
-            or (isinstance(reader, Conv) and (reader.sources[0] != name or windows_of(reader).is_pointwise))
-            for reader in self.program.readers(name)
-        )
+        """Whether a reader of this value reads pixels outside the image, which must then be zero."""
+        return any(reader.needs_zeros_outside(name) for reader in self.program.readers(name))
 
     def route_to(self, target: str, windows: Windows, have: Geometry | None) -> Route:
         """Return the route by which windows compute the value `target` from an input in geometry `have`, if any."""
         return route(windows, self.program.shapes[target], have, self.lanes)
 
-    def needs_infinity_outside(self, pool: MaxPool) -> bool:
-        """Whether zeros around the image could exceed the values in it."""
-        shapes = self.program.shapes
-        outside = windows_of(pool).reach_outside(shapes[pool.sources[0]], shapes[pool.target])
-        return outside and not self.values[pool.sources[0]].not_negative
+    def fill_outside(self, step: Step, windows: Windows) -> float:
+        """Return what pixels outside the image must be; zero if it makes no difference.
+
+        Windows may not reach outside, and around values that are not negative, zeros do not change a maximum.
+        """
+        shapes, source = self.program.shapes, step.sources[0]
+        is_safe = self.values[source].not_negative
+        reach = windows.reach_outside(shapes[source], shapes[step.target])
+        return step.OUTSIDE if reach and not is_safe else 0.0
+
+
+def lower_to_torch(step: Step, planner: Planner) -> None:
+    """Emit a step as one call of torch."""
+    sources = [(planner.plain(name), planner.program.shapes[name]) for name in step.sources]
+    shape = planner.program.shapes[step.target]
+    buffer = planner.new_plain(step.target)
+    planner.emit(
+        Operation(
+            step.name,
+            "torch",
+            [buffer for plain, _ in sources for buffer in plain.buffers],
+            [buffer],
+            torch=lambda *tensors: reference.evaluate(step, list(tensors), shape),
+            torch_sources=sources,
+            torch_target=(buffer, shape),
+            step=step,
+        )
+    )
+
+
+# Emits the operations of a step: lower/ registers a rule for each kind that has kernels.
+lower = singledispatch(lower_to_torch)

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from ...atomic import write_text
 from ...processor import instruction_sets, processor
-from .operation import Alternative
+from .assemble import Alternative
 
 VERSION = 5  # of the kernels: older measurements are void
 MAX_TRIES = 16  # measure this many alternatives, lowest estimates first

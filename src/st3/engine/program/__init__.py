@@ -3,9 +3,8 @@
 Values are named by strings. A program knows the shape of each value (batch included) and its steps in execution order;
 a step reads earlier values and computes one value. A step says itself what the optimiser asks about its channels.
 
-    step       what every step is; activations
+    program    the program, and what every step is; activations
     kinds      the kinds of steps
-    program    the program
 """
 
 from .kinds import (
@@ -31,8 +30,7 @@ from .kinds import (
     Softmax,
     Upsample,
 )
-from .program import Program
-from .step import (
+from .program import (
     Activated,
     Activation,
     Floats,
@@ -41,8 +39,10 @@ from .step import (
     Ints,
     Mask,
     Pair,
+    Program,
     Shape,
     Step,
+    Windows,
 )
 
 __all__ = [
@@ -78,4 +78,5 @@ __all__ = [
     "Softmax",
     "Step",
     "Upsample",
+    "Windows",
 ]

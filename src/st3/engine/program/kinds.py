@@ -6,7 +6,7 @@ from typing import Any, Self
 
 import numpy as np
 
-from .step import Activated, Activation, Floats, Flow, Ints, Mask, Pair, Step
+from .program import Activated, Activation, Floats, Flow, Ints, Mask, Pair, Step, Windows
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,6 +48,14 @@ class Conv(Layer):
     def reads_padding(self) -> bool:
         return self.padding != (0, 0)
 
+    @property
+    def windows(self) -> Windows:
+        high, wide = self.weight.shape[2:]
+        return Windows((high, wide), self.stride, self.padding, self.dilation)
+
+    def needs_zeros_outside(self, source: str) -> bool:
+        return source == self.sources[0] and not self.windows.is_pointwise
+
     def keep_channels(self, kept: Mask) -> Self:
         made = super().keep_channels(kept)
         return replace(made, groups=len(made.weight)) if self.is_depthwise else made
@@ -69,6 +77,7 @@ class Affine(Activated):
     axis: int = 1
 
     FLOW = Flow.APART
+    IS_PIXELWISE = True
 
     @property
     def channel_axis(self) -> int:
@@ -89,6 +98,8 @@ class Pairwise(Activated):
 class Add(Pairwise):
     """activation(a + b)."""
 
+    IS_PIXELWISE = True
+
 
 @dataclass(frozen=True, kw_only=True)
 class Multiply(Pairwise):
@@ -102,6 +113,7 @@ class Elementwise(Step):
     activation: Activation
 
     FLOW = Flow.APART
+    IS_PIXELWISE = True
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -130,6 +142,12 @@ class MaxPool(PerChannel):
     dilation: Pair = (1, 1)
     ceil_mode: bool = False
 
+    OUTSIDE = -float("inf")
+
+    @property
+    def windows(self) -> Windows:
+        return Windows(self.kernel, self.stride, self.padding, self.dilation)
+
 
 @dataclass(frozen=True, kw_only=True)
 class AveragePool(PerChannel):
@@ -144,6 +162,10 @@ class AveragePool(PerChannel):
     @property
     def reads_padding(self) -> bool:
         return self.padding != (0, 0) or self.ceil_mode
+
+    @property
+    def windows(self) -> Windows:
+        return Windows(self.kernel, self.stride, self.padding, (1, 1))
 
 
 @dataclass(frozen=True, kw_only=True)

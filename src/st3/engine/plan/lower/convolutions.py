@@ -1,20 +1,21 @@
 """The rule for convolutions: alone, or fused with the convolution before or the channel-wise step after."""
 
+from collections.abc import Callable
 from dataclasses import replace
+from typing import TypeAlias
 
 from ...program import AveragePool, Conv, MaxPool
+from ..assemble import Operation
 from ..convolution import Convolution
 from ..fused import LARGE_VALUE_BYTES, Chain, Pooling, Tilewise
-from ..layout import NO_BORDER, Field
-from ..memory import Buffer
-from ..operation import Operation
-from ..planner import Planner
-from ..routes import Route, Windowed, windows_of
-from ..values import FieldArray
-from .dispatch import lower
-from .windows import window_maker, window_scales
+from ..layout import NO_BORDER, Field, Route
+from ..planner import Planner, lower
+from ..values import Buffer, FieldArray
 
 __all__ = ["buffers_read", "emit_chain", "make_convolution"]
+
+# The second part of a chain, the field it writes, and the buffers it reads besides its source.
+Second: TypeAlias = tuple[Convolution | Pooling, FieldArray, list[Buffer]]
 
 
 @lower.register
@@ -23,7 +24,7 @@ def _(step: Conv, planner: Planner) -> None:
     if can_chain(step, planner):
         planner.pending[step.target] = step
     elif step.sources[0] in planner.pending:
-        emit_chain(step, planner)
+        emit_chain(step, planner, lambda _, source: second_convolution(step, planner, source))
     else:
         emit_convolution(step, planner)
 
@@ -71,7 +72,7 @@ def make_convolution(
 ) -> Convolution:
     """Return a convolution; find or make the fields that were not given."""
     have = source.field.geometry if source else planner.values[step.sources[0]].geometry
-    wanted = planner.route_to(step.target, windows_of(step), have)
+    wanted = planner.route_to(step.target, step.windows, have)
     source = source or planner.image_field(step.sources[0], wanted)
     residual = None
     if len(step.sources) > 1:
@@ -114,21 +115,26 @@ def can_chain(step: Conv, planner: Planner) -> bool:
     return isinstance(reader, MaxPool | AveragePool) and step.groups == 1
 
 
-def emit_chain(step: Windowed, planner: Planner) -> None:
-    """Emit a pending convolution and the step that reads it as one operation."""
+def emit_chain(
+    step: Conv | MaxPool | AveragePool, planner: Planner, make_second: Callable[[Route, FieldArray], Second]
+) -> None:
+    """Emit a pending convolution and the step that reads it as one operation.
+
+    `make_second` makes its second part for a route and a source, which is in scratch memory.
+    """
     name = step.sources[0]
     first_step = planner.pending[name]
     have = planner.values[first_step.sources[0]].geometry
-    begin = planner.route_to(name, windows_of(first_step), have)
-    wanted = planner.route_to(step.target, windows_of(step), begin.target)
-    fill = -float("inf") if isinstance(step, MaxPool) and planner.needs_infinity_outside(step) else 0.0
+    begin = planner.route_to(name, first_step.windows, have)
+    wanted = planner.route_to(step.target, step.windows, begin.target)
+    fill = planner.fill_outside(step, step.windows)
     stays = wanted.source == begin.target and wanted.subsample == (1, 1) and fill == 0.0
     border = wanted.border if stays else NO_BORDER
     middle = Field.of(planner.program.shapes[name], begin.target, border, planner.lanes)
     moved = middle if stays else planner.field_for(name, wanted)
     nowhere = Buffer(0)  # the intermediate value is in scratch memory, not in the arena
     first = make_convolution(first_step, planner, target=FieldArray(middle, nowhere))
-    second, target, reads = second_part(step, planner, wanted, FieldArray(moved, nowhere))
+    second, target, reads = make_second(wanted, FieldArray(moved, nowhere))
     chain = Chain(first, second, moved, fill, subsample=wanted.subsample)
     del planner.pending[name]
     reads = [*buffers_read(first), *reads]
@@ -138,18 +144,7 @@ def emit_chain(step: Windowed, planner: Planner) -> None:
     planner.fill_border(target, step.name)
 
 
-def second_part(
-    step: Windowed, planner: Planner, wanted: Route, source: FieldArray
-) -> tuple[Convolution | Pooling, FieldArray, list[Buffer]]:
-    """Return the second part of a chain, the field it writes, and the buffers it reads besides its source."""
-    if isinstance(step, Conv):
-        convolution = make_convolution(step, planner, source=source)
-        residual = convolution.residual
-        return convolution, convolution.target, [residual.buffer] if residual else []
-    windows = windows_of(step)
-    target = planner.new_image_field(step.target, wanted.target)
-    scale = None
-    if isinstance(step, AveragePool):
-        scale = window_scales(step, planner, windows, wanted, count_padding=step.count_padding)
-    make = window_maker(windows, wanted, source, target, scale)
-    return Pooling(make, f"{type(step).__name__}{windows.kernel}{wanted.step}"), target, []
+def second_convolution(step: Conv, planner: Planner, source: FieldArray) -> Second:
+    convolution = make_convolution(step, planner, source=source)
+    residual = convolution.residual
+    return convolution, convolution.target, [residual.buffer] if residual else []

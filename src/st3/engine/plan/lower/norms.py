@@ -5,14 +5,12 @@ from typing import Any
 
 from ... import schema
 from ...program import GroupNorm, Norm
-from ..assemble import Assembly
-from ..layout import best_geometry
-from ..operation import Operation
-from ..planner import Planner
-from ..routes import Route
+from ..assemble import Assembly, Operation
+from ..layout import Route, best_geometry
+from ..planner import Planner, lower
 from ..values import FieldArray
-from .dispatch import lower
-from .rowwise import emit_rowwise, has_few_rows
+from .pointwise import common_fields
+from .rows import emit_rowwise, has_few_rows
 
 
 @lower.register
@@ -31,7 +29,7 @@ def _(step: Norm, planner: Planner) -> None:
         return schema.Norm(
             is_centred=step.is_centred,
             channels=source.field.channels,
-            **common_fields(step, assembly, source, target),
+            **norm_fields(step, assembly, source, target),
         ), tasks
 
     planner.emit(Operation(step.name, "norm", [source.buffer], [target.buffer], make, step=step))
@@ -50,7 +48,7 @@ def _(step: GroupNorm, planner: Planner) -> None:
             groups=step.groups,
             part=1 / (channels * field.height * field.width),
             image_lanes=field.geometry.grid.images,
-            **common_fields(step, assembly, source, target),
+            **norm_fields(step, assembly, source, target),
         ), field.groups * step.groups
 
     planner.emit(Operation(step.name, "norm", [source.buffer], [target.buffer], make, step=step))
@@ -66,23 +64,13 @@ def image_fields(step: Norm | GroupNorm, planner: Planner) -> tuple[FieldArray, 
     return source, planner.new_image_field(step.target, geometry)
 
 
-def common_fields(
+def norm_fields(
     step: Norm | GroupNorm, assembly: Assembly, source: FieldArray, target: FieldArray
 ) -> dict[str, Any]:
-    begin, end = source.field, target.field
     return {
-        "in_": assembly.address(source.buffer) + 4 * begin.origin,
-        "out": assembly.address(target.buffer) + 4 * end.origin,
-        "scale": assembly.keep(step.scale) if step.scale is not None else None,
-        "shift": assembly.keep(step.shift) if step.shift is not None else None,
-        "mask": assembly.keep(end.mask) if end.mask is not None else None,
-        "in_image": begin.image,
-        "in_plane": begin.plane,
-        "in_row": begin.pitch,
-        "out_image": end.image,
-        "out_plane": end.plane,
-        "out_row": end.pitch,
+        "scale": assembly.keep(step.scale),
+        "shift": assembly.keep(step.shift),
+        "mask": assembly.keep(target.field.mask),
         "eps": step.eps,
-        "height": end.geometry.height,
-        "width": end.geometry.width,
+        **common_fields(assembly, source, target),
     }

@@ -1,19 +1,35 @@
-"""The rules for elementwise steps: sums, products, activations, scale and shift per channel."""
+"""The rules for elementwise steps and for steps that move numbers.
 
+Sums, products, activations, scale and shift per channel; concatenation, selection of channels, up-sampling, reshaping.
+"""
+
+import itertools
+from collections.abc import Iterator
 from ctypes import Structure
 
-from ... import schema
-from ...program import Activation, Affine, Elementwise, Floats, Multiply, Pairwise, Shape, Step
-from ..assemble import Assembly
-from ..operation import Operation
-from ..planner import Planner
-from ..routes import Route
-from ..structures import clamp
-from ..values import FieldArray, PlainArray
-from .dispatch import lower, lower_to_torch
-from .rowwise import emit_rowwise, has_few_rows
+import numpy as np
 
-__all__ = ["combine"]
+from ... import schema
+from ...program import (
+    Activation,
+    Affine,
+    Concat,
+    Elementwise,
+    Floats,
+    Multiply,
+    Pairwise,
+    Reshape,
+    Select,
+    Shape,
+    Step,
+    Upsample,
+)
+from ..assemble import Assembly, Operation
+from ..convolution import clamp
+from ..layout import Route, best_geometry
+from ..planner import Planner, lower, lower_to_torch
+from ..values import FieldArray, PlainArray
+from .rows import emit_rowwise, has_few_rows
 
 
 @lower.register
@@ -66,27 +82,13 @@ def pair(
     A plain array holds `channels` numbers per image.
     """
     begin, end = source.field, target.field
-    low, high, function = clamp(step.activation)
     rest = other.field if isinstance(other, FieldArray) else None
     buffers = [other.buffer] if isinstance(other, FieldArray) else other.buffers
 
     def make(assembly: Assembly) -> tuple[Structure, int]:
         return schema.Pair(
-            in_=assembly.address(source.buffer) + 4 * begin.origin,
-            out=assembly.address(target.buffer) + 4 * end.origin,
             other=assembly.address(other.buffer) + (4 * rest.origin if rest else 0),
-            epilogue=schema.Epilogue(
-                mask=assembly.keep(end.mask) if end.mask is not None else None,
-                low=low,
-                high=high,
-                function=function,
-            ),
-            in_image=begin.image,
-            in_plane=begin.plane,
-            in_row=begin.pitch,
-            out_image=end.image,
-            out_plane=end.plane,
-            out_row=end.pitch,
+            epilogue=epilogue_of(step.activation, assembly, target),
             other_image=rest.image if rest else channels,
             other_plane=1 if not rest else rest.plane if rest.channels == begin.channels else 0,
             other_row=rest.pitch if rest else 0,
@@ -94,8 +96,7 @@ def pair(
             image_lanes=0 if rest else begin.geometry.grid.images,
             is_product=isinstance(step, Multiply),
             channels=begin.channels,
-            height=end.geometry.height,
-            width=end.geometry.width,
+            **common_fields(assembly, source, target),
         ), end.groups * begin.channels
 
     return Operation(step.name, "combine", [source.buffer, *buffers], [target.buffer], make, step=step)
@@ -149,30 +150,121 @@ def combine(
     """Return the operation target[first_channel::every] = activation(source[channels] * scale + shift)."""
     begin, end = source.field, target.field
     chosen = channels or range(begin.channels)
-    low, high, function = clamp(activation)
 
     def make(assembly: Assembly) -> tuple[Structure, int]:
-        epilogue = schema.Epilogue(
-            mask=assembly.keep(end.mask) if end.mask is not None else None,
-            low=low,
-            high=high,
-            function=function,
-        )
-        return schema.Combine(
-            in_=assembly.address(source.buffer) + 4 * (begin.origin + chosen.start * begin.plane),
-            out=assembly.address(target.buffer) + 4 * (end.origin + first_channel * end.plane),
-            scale=assembly.keep(scale) if scale is not None else None,
-            shift=assembly.keep(shift) if shift is not None else None,
-            epilogue=epilogue,
-            in_image=begin.image,
-            in_plane=chosen.step * begin.plane,
-            in_row=begin.pitch,
-            out_image=end.image,
-            out_plane=every * end.plane,
-            out_row=end.pitch,
+        made = schema.Combine(
+            epilogue=epilogue_of(activation, assembly, target),
+            scale=assembly.keep(scale),
+            shift=assembly.keep(shift),
             channels=len(chosen),
-            height=end.geometry.height,
-            width=end.geometry.width,
-        ), end.groups * len(chosen)
+            **common_fields(assembly, source, target),
+        )
+        made.in_ += 4 * chosen.start * begin.plane
+        made.out += 4 * first_channel * end.plane
+        made.in_plane *= chosen.step
+        made.out_plane *= every
+        return made, end.groups * len(chosen)
 
     return Operation(step.name, "combine", [source.buffer], [target.buffer], make, step=step)
+
+
+def common_fields(assembly: Assembly, source: FieldArray, target: FieldArray) -> dict[str, int]:
+    """Return what all structures of steps from a field to another one hold: where both are, strides and sizes."""
+    begin, end = source.field, target.field
+    return {
+        "in_": assembly.origin(source),
+        "out": assembly.origin(target),
+        "in_image": begin.image,
+        "in_plane": begin.plane,
+        "in_row": begin.pitch,
+        "out_image": end.image,
+        "out_plane": end.plane,
+        "out_row": end.pitch,
+        "height": end.geometry.height,
+        "width": end.geometry.width,
+    }
+
+
+def epilogue_of(activation: Activation | None, assembly: Assembly, target: FieldArray) -> schema.Epilogue:
+    low, high, function = clamp(activation)
+    return schema.Epilogue(mask=assembly.keep(target.field.mask), low=low, high=high, function=function)
+
+
+@lower.register
+def _(step: Concat, planner: Planner) -> None:
+    values = [planner.values[name] for name in step.sources]
+    geometry = next((value.geometry for value in values if value.geometry), None)
+    if len(planner.program.shapes[step.target]) != 4 or not geometry:
+        lower_to_torch(step, planner)
+        return
+    planner.values[step.target].not_negative = all(value.not_negative for value in values)
+    sources = [planner.image_field(name, Route.pixelwise(geometry)) for name in step.sources]
+    target = planner.new_image_field(step.target, geometry)
+    channel = 0
+    for source in sources:
+        planner.emit(combine(step, source, target, first_channel=channel))
+        channel += source.field.channels
+    planner.fill_border(target, step.name)
+
+
+@lower.register
+def _(step: Select, planner: Planner) -> None:
+    value = planner.values[step.sources[0]]
+    planner.values[step.target].not_negative = value.not_negative
+    is_range = (np.diff(step.index) == 1).all()
+    if value.geometry and step.axis == 1:
+        source = next(iter(value.image_fields.values()))
+        target = planner.new_image_field(step.target, value.geometry)
+    elif step.axis % len(value.shape) != len(value.shape) - 1 or (
+        has_few_rows(step, planner) and not is_range
+    ):
+        lower_to_torch(step, planner)
+        return
+    elif has_few_rows(step, planner) and planner.plain(step.sources[0]).buffer:
+        emit_rowwise(step, planner, first_column=int(step.index[0]))
+        return
+    else:
+        source, target = planner.row_field(step.sources[0]), planner.new_row_field(step.target)
+    for first, every, channels in progressions(step.index.tolist()):
+        planner.emit(combine(step, source, target, channels=channels, first_channel=first, every=every))
+    planner.fill_border(target, step.name)
+
+
+def progressions(index: list[int]) -> Iterator[tuple[int, int, range]]:
+    """Yield (first, every, channels) such that index[first::every] starts with these channels, and all are covered.
+
+    >>> list(progressions([4, 5, 6]))
+    [(0, 1, range(4, 7))]
+    >>> list(progressions([0, 3, 1, 4, 2, 5]))
+    [(0, 2, range(0, 3)), (1, 2, range(3, 6))]
+    """
+    for every in range(1, len(index) + 1):
+        parts = [index[first::every] for first in range(every)]
+        if all(later - former == 1 for part in parts for former, later in itertools.pairwise(part)):
+            for first, part in enumerate(parts):
+                yield first, every, range(part[0], part[-1] + 1)
+            return
+
+
+@lower.register
+def _(step: Upsample, planner: Planner) -> None:
+    value, target = planner.values[step.sources[0]], planner.values[step.target]
+    target.not_negative = value.not_negative
+    images, _, height, width = target.shape
+    geometry = best_geometry(images, height, width, planner.lanes)
+    have = value.geometry or best_geometry(images, value.shape[2], value.shape[3], planner.lanes)
+    source = planner.image_field(step.sources[0], Route.pixelwise(have))
+    made: FieldArray = planner.new_image_field(step.target, geometry)
+    planner.emit(planner.moves.enlarge(step.name, source, made, step))
+
+
+@lower.register
+def _(step: Reshape, planner: Planner) -> None:
+    source, value = planner.values[step.sources[0]], planner.values[step.target]
+    value.not_negative = source.not_negative
+    if source.row_fields and source.matrix == value.matrix:
+        value.row_fields = source.row_fields  # shared: what either adds serves both
+        value.plain = source.plain
+        return
+    plain = planner.plain(step.sources[0])
+    value.plain = PlainArray(plain.buffer, plain.slot)

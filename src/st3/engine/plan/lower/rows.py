@@ -1,19 +1,22 @@
-"""The rule for linear layers: a matrix times a few rows, or a 1×1 convolution with many rows as pixels."""
+"""The rule for linear layers, and steps on a few rows.
+
+A linear layer is a matrix times a few rows, or a 1×1 convolution with many rows as pixels. Norms, sums, products,
+activations and slices of a few rows in contiguous order are one operation.
+"""
 
 from ctypes import Structure
 
 import numpy as np
 
 from ... import schema
-from ...program import Linear
-from ..assemble import Assembly
-from ..convolution import Convolution
-from ..operation import Operation
+from ...program import Activation, Floats, Linear, Norm, Step
+from ..assemble import Assembly, Operation
+from ..convolution import Convolution, clamp
 from ..pack import pack_slices
-from ..planner import Planner
-from ..structures import clamp
+from ..planner import Planner, lower
 from .convolutions import buffers_read
-from .dispatch import lower
+
+__all__ = ["emit_rowwise", "has_few_rows"]
 
 FEW_ROWS = 3  # up to here, lanes are outputs; with more rows, lanes are rows
 
@@ -78,7 +81,7 @@ def emit_rows(step: Linear, planner: Planner, rows: int) -> None:
             residual_slot=residual.slot if residual else -1,
             bias=assembly.keep(bias),
             weights=assembly.keep(lists.weights),
-            index=assembly.keep(lists.index) if lists.index is not None else None,
+            index=assembly.keep(lists.index),
             order=assembly.keep(lists.order),
             starts=assembly.keep(lists.starts),
             low=low,
@@ -93,3 +96,54 @@ def emit_rows(step: Linear, planner: Planner, rows: int) -> None:
 
     reads = [*plain.buffers, *(residual.buffers if residual else [])]
     planner.emit(Operation(step.name, "rows", reads, target.buffers, make, step=step))
+
+
+def has_few_rows(step: Step, planner: Planner) -> bool:
+    """Whether the step's target has so few rows that they are computed in contiguous order."""
+    return planner.values[step.target].matrix[0] <= FEW_ROWS
+
+
+def emit_rowwise(
+    step: Step,
+    planner: Planner,
+    activation: Activation | None = None,
+    *,
+    scale: Floats | None = None,
+    shift: Floats | None = None,
+    norm: Norm | None = None,
+    other: str | None = None,
+    is_product: bool = False,
+    first_column: int = 0,
+) -> None:
+    """Emit activation(norm(source[first_column:]) * scale + shift), with the sum or product with another value."""
+    source = planner.plain(step.sources[0])
+    rest = planner.plain(other) if other else None
+    target = planner.new_plain_output(step.target)
+    rows, columns = planner.values[step.target].matrix
+    in_row = planner.values[step.sources[0]].matrix[1]
+    low, high, function = clamp(activation)
+
+    def make(assembly: Assembly) -> tuple[Structure, int]:
+        return schema.Rowwise(
+            in_=assembly.address(source.buffer) + 4 * first_column if source.buffer else None,
+            out=assembly.address(target.buffer),
+            other=assembly.address(rest.buffer) if rest else None,
+            scale=assembly.keep(scale),
+            shift=assembly.keep(shift),
+            in_row=in_row,
+            other_row=planner.values[other].matrix[1] if other else 0,
+            function=function,
+            eps=norm.eps if norm else 0.0,
+            low=low,
+            high=high,
+            in_slot=source.slot,
+            out_slot=target.slot,
+            other_slot=rest.slot if rest else -1,
+            is_norm=norm is not None,
+            is_centred=norm is not None and norm.is_centred,
+            is_product=is_product,
+            columns=columns,
+        ), rows
+
+    reads = [*source.buffers, *(rest.buffers if rest else [])]
+    planner.emit(Operation(step.name, "rowwise", reads, target.buffers, make, step=step))
