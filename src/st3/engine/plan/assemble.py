@@ -4,6 +4,7 @@ A planner collects operations, each with one way to assemble it or several alter
 """
 
 import ctypes
+import struct
 from collections.abc import Callable, Sequence
 from ctypes import Structure
 from dataclasses import dataclass, field
@@ -15,10 +16,10 @@ from torch import Tensor
 
 from .. import schema
 from ..native import Array, Store
-from ..program import Shape, Step
+from ..program import Activation, Function, Shape, Step
 from .values import Buffer, FieldArray, PlainArray
 
-__all__ = ["Alternative", "Assembly", "Make", "Operation", "Plan", "Tunable"]
+__all__ = ["Alternative", "Assembly", "Make", "Operation", "Plan", "Tunable", "clamp"]
 
 ALIGNMENT = 16  # bytes of a structure
 
@@ -99,6 +100,11 @@ class Assembly:
         number = self.constants.setdefault(self.store.keep(array), len(self.constants))
         return _reference("CONSTANT", number)
 
+    def epilogue(self, activation: Activation | None, mask: npt.NDArray[Any] | None) -> schema.Epilogue:
+        """Return what follows a sum: an activation, and zeros outside the mask."""
+        low, high, function = clamp(activation)
+        return schema.Epilogue(mask=self.keep(mask), low=low, high=high, function=function)
+
     def hold(self, structure: Structure) -> int:
         """Keep a structure that another one points to, and return its reference."""
         at = self._append(structure)
@@ -131,6 +137,18 @@ class Assembly:
         self.structures += bytes(structure)
         self.structures += bytes(-len(self.structures) % ALIGNMENT)
         return at
+
+
+def clamp(activation: Activation | None) -> tuple[float, float, int]:
+    """Return the bounds of an activation that is a clamp, and the number of any other (0: none) with its parameter."""
+    function = activation.function if activation else None
+    if function is Function.RELU:
+        return 0.0, float("inf"), 0
+    if function is Function.RELU6:
+        return 0.0, 6.0, 0
+    name = function.name.lower() if function else "none"
+    (bits,) = struct.unpack("<I", struct.pack("<f", activation.parameter if activation else 0.0))
+    return -float("inf"), float("inf"), schema.schema().functions.index(name) | bits << 32
 
 
 def _reference(region: str, number: int) -> int:

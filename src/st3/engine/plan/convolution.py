@@ -4,7 +4,6 @@ A structure is one config, with its weights packed.
 """
 
 import math
-import struct
 from collections.abc import Callable
 from ctypes import Structure
 from dataclasses import dataclass
@@ -14,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from .. import native, schema
-from ..program import Activation, Floats, Function
+from ..program import Activation, Floats
 from .assemble import Alternative, Assembly
 from .configs import Config, Tile, TileSizes, dense_candidates, depthwise_candidates, sparse_candidates
 from .lanewise import KERNEL as LANEWISE
@@ -257,29 +256,13 @@ def tile_table(convolution: Convolution, tiles: list[Tile]) -> Array:
 
 
 def epilogue(convolution: Convolution, assembly: Assembly) -> schema.Epilogue:
-    low, high, function = clamp(convolution.activation)
     mask = convolution.target.field.mask if convolution.is_masked else None
-    residual = convolution.residual
-    made = schema.Epilogue(low=low, high=high, function=function)
-    if mask is not None:
-        made.mask = assembly.keep(mask)
-    if residual:
+    made = assembly.epilogue(convolution.activation, mask)
+    if residual := convolution.residual:
         field = residual.field
         made.residual = assembly.origin(residual)
         made.residual_image, made.residual_plane, made.residual_row = field.image, field.plane, field.pitch
     return made
-
-
-def clamp(activation: Activation | None) -> tuple[float, float, int]:
-    """Return the bounds of an activation that is a clamp, and the number of any other (0: none) with its parameter."""
-    function = activation.function if activation else None
-    if function is Function.RELU:
-        return 0.0, float("inf"), 0
-    if function is Function.RELU6:
-        return 0.0, 6.0, 0
-    name = function.name.lower() if function else "none"
-    (bits,) = struct.unpack("<I", struct.pack("<f", activation.parameter if activation else 0.0))
-    return -float("inf"), float("inf"), schema.schema().functions.index(name) | bits << 32
 
 
 def default_bounds(convolution: Convolution, config: Config, tiles: list[Tile]) -> list[int]:

@@ -25,7 +25,6 @@ from ...program import (
     Upsample,
 )
 from ..assemble import Assembly, Operation
-from ..convolution import clamp
 from ..layout import Route, best_geometry
 from ..planner import Planner, lower, lower_to_torch
 from ..values import FieldArray, PlainArray
@@ -88,7 +87,7 @@ def pair(
     def make(assembly: Assembly) -> tuple[Structure, int]:
         return schema.Pair(
             other=assembly.address(other.buffer) + (4 * rest.origin if rest else 0),
-            epilogue=epilogue_of(step.activation, assembly, target),
+            epilogue=assembly.epilogue(step.activation, end.mask),
             other_image=rest.image if rest else channels,
             other_plane=1 if not rest else rest.plane if rest.channels == begin.channels else 0,
             other_row=rest.pitch if rest else 0,
@@ -153,7 +152,7 @@ def combine(
 
     def make(assembly: Assembly) -> tuple[Structure, int]:
         made = schema.Combine(
-            epilogue=epilogue_of(activation, assembly, target),
+            epilogue=assembly.epilogue(activation, end.mask),
             scale=assembly.keep(scale),
             shift=assembly.keep(shift),
             channels=len(chosen),
@@ -183,11 +182,6 @@ def common_fields(assembly: Assembly, source: FieldArray, target: FieldArray) ->
         "height": end.geometry.height,
         "width": end.geometry.width,
     }
-
-
-def epilogue_of(activation: Activation | None, assembly: Assembly, target: FieldArray) -> schema.Epilogue:
-    low, high, function = clamp(activation)
-    return schema.Epilogue(mask=assembly.keep(target.field.mask), low=low, high=high, function=function)
 
 
 @lower.register

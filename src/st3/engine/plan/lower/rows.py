@@ -10,8 +10,8 @@ import numpy as np
 
 from ... import schema
 from ...program import Activation, Floats, Linear, Norm, Step
-from ..assemble import Assembly, Operation
-from ..convolution import Convolution, clamp
+from ..assemble import Assembly, Operation, clamp
+from ..convolution import Convolution
 from ..pack import pack_slices
 from ..planner import Planner, lower
 from .convolutions import buffers_read
