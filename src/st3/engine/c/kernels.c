@@ -90,5 +90,6 @@ const Kernels JOIN(st3_kernels_, ISA) = {
             [TRANSPOSE] = run_transpose, [WINDOW] = run_window, [AVERAGE] = run_average, [COMBINE] = run_combine,
             [ROWS] = run_rows, [CHAIN] = run_chain, [TILEWISE] = run_tilewise,
             [DEPTHWISE] = run_depthwise, [LANEWISE] = run_lanewise, [PAIR] = run_pair,
-            [NORM] = run_norm, [GROUP_NORM] = run_group_norm, [ROWWISE] = run_rowwise},
+            [NORM] = run_norm, [GROUP_NORM] = run_group_norm, [ROWWISE] = run_rowwise,
+            [RESAMPLE] = run_resample},
 };

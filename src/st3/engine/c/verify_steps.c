@@ -79,6 +79,27 @@ int st3_verify_Move(Check* check, const Move* m, int32_t tasks) {
                           sum(steps(m->out_plane, m->planes), steps(m->out_image, tasks / each)));
 }
 
+int st3_verify_Resample(Check* check, const Resample* r, int32_t tasks) {
+    const int32_t lanes = lanes_of(check);
+    Place in, out;
+    if (!REQUIRE(check, r->planes >= 1 && r->planes_per_task >= 1, "planes")) return 0;
+    if (!REQUIRE(check, is_int((wide)r->planes + r->planes_per_task), "planes_per_task")) return 0;
+    if (!REQUIRE(check, r->vectors >= 1 && r->taps >= 1, "taps")) return 0;
+    const int32_t ranges = (r->planes + r->planes_per_task - 1) / r->planes_per_task;
+    if (!REQUIRE(check, tasks % ranges == 0, "tasks")) return 0;
+    const wide count = (wide)r->vectors * r->taps * lanes;
+    const int32_t* index = st3_constant(check, r->index, count, 4, "index");
+    if (!index || !st3_constant(check, r->weights, count, 4, "weights")) return 0;
+    Range read = at(0);  // what a lane with nothing to read reads
+    for (wide i = 0; i < count; i++)
+        if (index[i] >= 0) read = join(read, at((wide)index[i] * 4));
+    const int32_t images = tasks / ranges;
+    read = sum(read, sum(steps(r->in_plane, r->planes), steps(r->in_image, images)));
+    const Range write = sum(steps(lanes, r->vectors), sum(steps(r->out_plane, r->planes), steps(r->out_image, images)));
+    return st3_arena(check, r->in, &in, "in") && st3_arena(check, r->out, &out, "out") &&
+           st3_inside(check, in, read, 4, "in") && st3_inside_aligned(check, out, write, "out");
+}
+
 int st3_verify_Transpose(Check* check, const Transpose* t, int32_t tasks) {
     const int32_t lanes = lanes_of(check);
     Place in, out;

@@ -25,10 +25,11 @@ from .kinds import (
     Norm,
     Pairwise,
     PerChannel,
+    Resample,
     Reshape,
     Select,
     Softmax,
-    Upsample,
+    taps_of,
 )
 from .program import (
     Activated,
@@ -72,11 +73,12 @@ __all__ = [
     "Pairwise",
     "PerChannel",
     "Program",
+    "Resample",
     "Reshape",
     "Select",
     "Shape",
     "Softmax",
     "Step",
-    "Upsample",
     "Windows",
+    "taps_of",
 ]
