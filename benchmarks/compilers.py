@@ -42,7 +42,7 @@ from st3.engine.run import Runtime
 network, sparsity, isa = sys.argv[1:]
 model, x = sparse_network(Row("compilers", network, float(sparsity)))
 program = compile(model, x, threads=1, tune=False).program
-runtime = Runtime(program, 1, isa=isa or None)
+runtime = Runtime(program, 1, tune=False, isa=isa or None)
 for _ in range(3):
     runtime.run(x)
 print("ready", runtime.planned.kernels.name, flush=True)

@@ -4,7 +4,15 @@ from collections.abc import Iterable
 from statistics import median
 from typing import Any
 
-NETWORKS = {"resnet50": "ResNet-50", "mobilenet_v1": "MobileNetV1"}
+NETWORKS = {
+    "resnet50": "ResNet-50",
+    "mobilenet_v1": "MobileNetV1",
+    "efficientnet_b0": "EfficientNet-B0",
+    "mobilenet_v3_large": "MobileNetV3-Large",
+    "convnext_tiny": "ConvNeXt-T",
+    "bert_base": "BERT-base",
+    "gpt2": "GPT-2",
+}
 MASKS = {"uniform": "uniform masks", "st3": "masks as ST-3's", "sigma": "masks as ST-3 sigma's"}
 DENSE = ("OpenVINO bfloat16", "OpenVINO int8", "ONNX Runtime int8")
 GAIN = 1.05  # a smaller lead is not one, as in st3 bench
@@ -34,22 +42,25 @@ def rows_table(rows: Rows) -> str:
 def rivals_table(rows: Rows) -> str:
     """Return one line for each network and kind of mask: speeds relative to the fastest float32 engine."""
     columns = sorted({_sparsity(row) for row in rows if _masks(row) == "uniform"})
-    lines = [
-        f"| network | {' | '.join(f'dense, {name}' for name in DENSE)} "
-        f"| {' | '.join(f'st3, {_percent(column)}' for column in columns)} |",
-        f"|{' --- |' * (1 + len(DENSE) + len(columns))}",
+    measured = {each["name"] for row in rows for each in row["engines"]}
+    dense = [name for name in DENSE if name in measured]
+    heads = [
+        "network",
+        *(f"dense, {name}" for name in dense),
+        *(f"st3, {_percent(each)}" for each in columns),
     ]
+    lines = [f"| {' | '.join(heads)} |", f"|{' --- |' * len(heads)}"]
     for network, masks in dict.fromkeys(map(_kind, rows)):
         mine = [row for row in rows if _kind(row) == (network, masks)]
-        cells = [_dense([row for row in rows if _network(row) == network], name) for name in DENSE]
-        cells = cells if masks == "uniform" else [""] * len(DENSE)
+        cells = [_dense([row for row in rows if _network(row) == network], name) for name in dense]
+        cells = cells if masks == "uniform" else [""] * len(dense)
         cells += [_own(mine, column) for column in columns]
         lines.append(f"| {NETWORKS[network]}, {MASKS[masks]} | {' | '.join(cells)} |")
     return "\n".join(lines)
 
 
 def remarks(rows: Rows) -> str:
-    """Return which engines are absent and why, and where the engine overtakes dense int8."""
+    """Return which engines are absent and why, where the engine overtakes dense int8, and what differs from torch."""
     absent = {name: why for row in rows for name, why in row["absent"].items()}
     sentences = [f"{name} was not measured: {why}." for name, why in absent.items()]
     for network in dict.fromkeys(map(_network, rows)):
@@ -60,13 +71,31 @@ def remarks(rows: Rows) -> str:
         sentences.append(
             f"{NETWORKS[network]} is ahead of the fastest dense int8 engine {', '.join(places)}."
         )
+    sentences += [_differences(rows), _steps_in_torch(rows)]
     processors = " or ".join(sorted({row["processor"] for row in rows}))
     sentences.append(f"The processor: {processors}.")
     if any(row["clock"] == "processor" for row in rows):
         sentences.append(
             "Times are those of the process, not of the clock: the machine was busy with other work."
         )
-    return "\n".join(sentences)
+    return "\n".join(filter(None, sentences))
+
+
+def _differences(rows: Rows) -> str:
+    """Return how far outputs are from torch's, as shares of the largest value."""
+    own = max(row["engines"][0]["difference"] for row in rows)
+    int8 = [each["difference"] for row in rows for each in row["engines"] if each["precision"] == "int8"]
+    others = (
+        f", those of int8 engines by {_percent(min(int8), 2)} to {_percent(max(int8), 2)}" if int8 else ""
+    )
+    return f"The engine's outputs differ from torch's by at most {own:.0e} of the largest value{others}."
+
+
+def _steps_in_torch(rows: Rows) -> str:
+    """Return how many steps of each network torch computes."""
+    counts = {_network(row): sum(row["in torch"].values()) for row in rows if row["in torch"]}
+    some = [f"{count} in {NETWORKS[network]}" for network, count in counts.items()]
+    return f"Steps in torch: {', '.join(some)}." if some else ""
 
 
 def overtaking(rows: Rows) -> str:
@@ -137,5 +166,5 @@ def _pair(ratio: Ratio) -> str:
     return f"{ratio[0]:.2f} / {ratio[1]:.2f}"
 
 
-def _percent(share: float) -> str:
-    return f"{100 * share:.4g} %"
+def _percent(share: float, digits: int = 4) -> str:
+    return f"{100 * share:.{digits}g} %"

@@ -5,6 +5,12 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 
+def perceptron() -> nn.Module:
+    return nn.Sequential(
+        nn.Linear(1024, 4096), nn.ReLU(), nn.Linear(4096, 4096), nn.ReLU(), nn.Linear(4096, 1000)
+    )
+
+
 class Block(nn.Module):
     """A pre-norm transformer block; causal as in GPT-2, or not, as in BERT and ViT."""
 

@@ -1,8 +1,8 @@
-"""Write the engine's table against other engines, in docs/engine.md and README.md.
+"""Write the engine's tables against other engines: in docs/engine.md all of them, in README.md the first.
 
     python docs/engine_page.py
 
-It reads results/benchmarks/engine-rivals.json, which benchmarks/engine.py measures. A test fails while the pages say
+It reads what benchmarks/engine.py measures, one file per table and processor. A test fails while the pages say
 something else than this program would write.
 """
 
@@ -13,20 +13,26 @@ from pathlib import Path
 from generated import fill_tables
 
 ROOT = Path(__file__).parents[1]
-PAGES = (ROOT / "docs" / "engine.md", ROOT / "README.md")
+RESULTS = ROOT / "results" / "benchmarks"
 PROGRAM = "docs/engine_page.py"
-RESULTS = ROOT / "results" / "benchmarks" / "engine-rivals.json"
+TABLES = ("rivals", "rivals-avx2", "networks")  # results/benchmarks/engine-NAME.json
+PAGES = {ROOT / "docs" / "engine.md": TABLES, ROOT / "README.md": TABLES[:1]}
 
 
-def rivals() -> dict[str, str]:
-    """Return the table and the remarks on it, by their name in the pages."""
+def tables(names: tuple[str, ...]) -> dict[str, str]:
+    """Return tables and the remarks on them, by their name in the pages."""
     sys.path.insert(0, str(ROOT / "benchmarks"))
     from engine_table import remarks, rivals_table
 
-    rows = json.loads(RESULTS.read_text(encoding="utf-8"))["rows"]
-    return {"rivals": f"{rivals_table(rows)}\n\n{remarks(rows)}\n"}
+    files = {name: RESULTS / f"engine-{name}.json" for name in names}
+    rows = {
+        name: json.loads(file.read_text(encoding="utf-8"))["rows"]
+        for name, file in files.items()
+        if file.exists()  # else its table stays empty
+    }
+    return {name: f"{rivals_table(found)}\n\n{remarks(found)}\n" for name, found in rows.items()}
 
 
 if __name__ == "__main__":
-    for page in PAGES:
-        fill_tables(page, rivals(), PROGRAM)
+    for page, names in PAGES.items():
+        fill_tables(page, tables(names), PROGRAM)

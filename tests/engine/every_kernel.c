@@ -2,7 +2,8 @@
 //
 //     every_kernel ISA [SEED]
 //
-// Each kernel computes one tile with random weights, a residual, a clamp and a mask; transposes go there and back.
+// Each kernel computes one tile with random weights, a residual, a clamp and a mask; transposes go there and back;
+// resampling reads pixels at random.
 #include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -198,6 +199,26 @@ static void try_transpose(void) {
     compare("transpose", size, rows * columns);
 }
 
+static void try_resample(void) {
+    enum { TAPS = 3, VECTORS = 5, PLANES = 3 };
+    const int lanes = kernels->lanes, numbers = VECTORS * TAPS * lanes, plane = VECTORS * lanes;
+    const int32_t size[] = {VECTORS, TAPS, 0};
+    static int32_t index[MOST];
+    fill();
+    for (int i = 0; i < numbers; i++) index[i] = rand() % 4 ? rand() % 50 : -1;
+    for (int i = 0; i < PLANES * plane; i++) {
+        want[i] = 0;
+        for (int t = 0; t < TAPS; t++) {
+            const int at = (i % plane / lanes * TAPS + t) * lanes + i % lanes;
+            if (index[at] >= 0) want[i] += (double)weights[at] * in[i / plane * 60 + index[at]];
+        }
+    }
+    Resample r = {.in = in, .out = out, .index = index, .weights = weights, .in_plane = 60, .out_plane = plane,
+                  .vectors = VECTORS, .taps = TAPS, .planes = PLANES, .planes_per_task = 2};
+    for (int task = 0; task < 2; task++) kernels->run[RESAMPLE](&r, task, &(Context){0, 0});
+    compare("resample", size, PLANES * plane);
+}
+
 int main(int count, char** arguments) {
     kernels = count > 1 ? st3_kernels(arguments[1]) : 0;
     if (!kernels || strcmp(kernels->name, arguments[1])) return printf("not available\n") < 0;
@@ -214,6 +235,7 @@ int main(int count, char** arguments) {
         if (kind == 3) tried += try_lanewise(size, kernel);
     }
     try_transpose();
+    try_resample();
     printf("%s: %d kernels, %d failures\n", kernels->name, tried, failures);
     return failures > 0;
 }

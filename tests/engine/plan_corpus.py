@@ -31,6 +31,7 @@ from st3.engine.program import (
     Norm,
     Place,
     Program,
+    Resample,
     Step,
     View,
 )
@@ -161,7 +162,7 @@ def _matrices(random: np.random.Generator) -> Program:
 
 
 def _gates(random: np.random.Generator) -> Program:
-    """A depthwise convolution alone, a gate of one number per channel, a product, norms over pixels and channels."""
+    """A depthwise convolution alone, a gate of one number per channel, a product, norms, resampling."""
     make = _Maker(random, (int(random.choice([1, 2, 16])), 4, *map(int, random.integers(3, 12, 2))))
     a = make.conv(make.conv("x", 0, depthwise=True), 8)
     images, channels, *_ = make.shapes[a]
@@ -172,7 +173,15 @@ def _gates(random: np.random.Generator) -> Program:
     scale, shift = make.weights(channels), make.weights(channels)
     d = make.add(GroupNorm, make.shapes[a], c, scale=scale, shift=shift, eps=1e-5, groups=2)
     e = make.add(Norm, make.shapes[a], d, scale=scale, shift=None, eps=1e-5, axis=1, is_centred=False)
-    return make.program(make.conv(e, 5))
+    rows, columns = (_mixture(random, 2 * size + 1, size) for size in make.shapes[e][2:])
+    f = make.add(Resample, (images, channels, len(rows), len(columns)), e, rows=rows, columns=columns)
+    return make.program(make.conv(f, 5))
+
+
+def _mixture(random: np.random.Generator, size: int, of: int) -> np.ndarray:
+    """Return a matrix that makes `size` pixels of others, each the mean of two."""
+    pairs = random.integers(of, size=(2, size))
+    return (np.eye(of)[pairs].sum(0) / 2).astype(np.float32)
 
 
 def _tokens(random: np.random.Generator) -> Program:

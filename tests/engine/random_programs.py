@@ -28,9 +28,9 @@ from st3.engine.program import (
     Multiply,
     Norm,
     Program,
+    Resample,
     Select,
     Step,
-    Upsample,
 )
 from st3.engine.reference import evaluate, interpret
 from st3.engine.run import Runtime
@@ -41,8 +41,17 @@ def weights(random: np.random.Generator, *shape: int) -> np.ndarray:
     return np.where(random.random(shape) < density, random.standard_normal(shape), 0).astype(np.float32)
 
 
+def mixture(random: np.random.Generator, size: int) -> np.ndarray:
+    """Return a matrix that resamples `size` pixels: every result is a mean of one or two of them."""
+    made = int(random.integers(1, 2 * size + 1))
+    matrix = np.zeros((made, size), np.float32)
+    for _ in range(2):
+        matrix[np.arange(made), random.integers(size, size=made)] += 0.5
+    return matrix
+
+
 def light_step(random: np.random.Generator, name: str, source: str, shape: tuple[int, ...]) -> Step:
-    """Return a norm, a selection of channels, or enlarged pixels."""
+    """Return a norm, a selection of channels, or resampled pixels."""
     channels, where = shape[1], {"name": name, "sources": (source,), "target": name}
     scale, shift = weights(random, channels), weights(random, channels)
     groups = [each for each in range(1, channels + 1) if channels % each == 0]
@@ -50,7 +59,7 @@ def light_step(random: np.random.Generator, name: str, source: str, shape: tuple
         lambda: Norm(**where, scale=scale, shift=shift, eps=0.1, axis=1, is_centred=bool(random.integers(2))),
         lambda: GroupNorm(**where, scale=scale, shift=shift, eps=0.1, groups=int(random.choice(groups))),
         lambda: Select(**where, index=random.permutation(channels)[: 1 + channels // 2]),
-        lambda: Upsample(**where),
+        lambda: Resample(**where, rows=mixture(random, shape[2]), columns=mixture(random, shape[3])),
         lambda: Affine(**where, scale=scale, shift=shift),
     ]
     return kinds[random.integers(len(kinds))]()
@@ -122,9 +131,7 @@ def some_program(random: np.random.Generator) -> Program:
                 weight=weights(random, outputs, channels // groups, size, size), bias=weights(random, outputs),
                 stride=stride, padding=padding, groups=groups,
             )  # fmt: skip
-        images, _, high, wide = values[last].shape
-        shape = (images, channels, 2 * high, 3 * wide)  # read by up-sampling alone
-        result = evaluate(step, [values[each] for each in step.sources], shape)
+        result = evaluate(step, [values[each] for each in step.sources], ())
         if 0 in result.shape:
             continue
         steps.append(step)

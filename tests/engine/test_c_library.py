@@ -33,8 +33,9 @@ def run(*command: object, **options: object) -> subprocess.CompletedProcess[str]
 @pytest.fixture(scope="module")
 def library(tmp_path_factory) -> Path:
     folder = tmp_path_factory.mktemp("library")
-    write_c_library(folder)
-    assert sorted(each.name for each in folder.iterdir()) == ["libst3.so", "st3.h"]
+    written = write_c_library(folder, ("-O0",))  # compiles in a fifth of the time
+    assert written == [folder / "libst3.so", folder / "libst3.a", folder / "st3.h"]
+    assert sorted(folder.iterdir()) == sorted(written)
     return folder
 
 
@@ -108,6 +109,19 @@ def test_the_example_for_text_continues_a_prompt(library, tmp_path):
 def test_the_examples_are_short():
     for name, lines in (("main.c", 60), ("generate.c", 80)):
         assert len((ROOT / "examples" / "c" / name).read_text().splitlines()) <= lines
+
+
+def test_the_example_linked_with_the_archive_needs_no_library(library, file, tmp_path):
+    flags = ["-O1", "-Wall", "-Wextra", "-Werror", f"-I{library}", ROOT / "examples" / "c" / "main.c"]
+    built = run(*compiler(), *flags, library / "libst3.a", "-lpthread", "-lm", "-o", tmp_path / "main")
+    assert built.returncode == 0, built.stderr
+    answer = run(tmp_path / "main", file, env={})
+    assert answer.stdout.startswith("output: the largest of 10 numbers is number "), answer
+    assert "libst3" not in run("ldd", tmp_path / "main").stdout
+    names = run("nm", "-g", "--defined-only", "-j", library / "libst3.a").stdout.splitlines()
+    names = [name for name in names if name and not name.endswith(":")]
+    assert len(names) > 20
+    assert [name for name in names if not name.startswith("st3_")] == []  # none that a program may have too
 
 
 def test_the_header_is_complete_in_c_and_in_cpp(library, tmp_path):

@@ -76,7 +76,7 @@ def test_building_by_hand_says_what_is_missing():
         command, capture_output=True, text=True, env={**os.environ, "CC": "no-such-compiler"}
     )
     assert done.returncode == 1
-    assert done.stderr.startswith("error: the C compiler 'no-such-compiler' could not be started: ")
+    assert done.stderr.startswith("error: the build needs 'no-such-compiler', which could not be started: ")
 
 
 def test_on_windows_the_build_says_what_to_do_instead(monkeypatch, tmp_path):

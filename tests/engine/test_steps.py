@@ -1,4 +1,4 @@
-"""Products, sums, norms, selections and up-sampling agree with torch, alone and behind a layer."""
+"""Products, sums, norms, selections and resampling agree with torch, alone and behind a layer."""
 
 import numpy as np
 import pytest
@@ -17,9 +17,9 @@ from st3.engine.program import (
     Multiply,
     Norm,
     Program,
+    Resample,
     Select,
     Step,
-    Upsample,
 )
 from st3.engine.run import Runtime
 
@@ -108,14 +108,24 @@ def test_norms_of_images_agree_with_torch(shape, groups, isa, threads):
     assert_right(one_step(Norm(axis=1, **where), shape), isa, threads)
 
 
+def mixture(seed, size, of):
+    """Return a matrix whose rows have one to three numbers; their sum is one."""
+    random = np.random.default_rng(seed)
+    matrix = np.zeros((size, of), np.float32)
+    for row in matrix:
+        row[random.integers(of, size=random.integers(1, 4))] = random.random() + 0.1
+    return matrix / matrix.sum(axis=1, keepdims=True)
+
+
 @settings(max_examples=30)
 @given(
     shape=images, factors=st.tuples(st.integers(1, 3), st.integers(1, 4)), isa=isas, seed=st.integers(0, 9)
 )
-def test_enlarged_images_and_selected_channels_agree_with_torch(shape, factors, isa, seed):
+def test_resampled_images_and_selected_channels_agree_with_torch(shape, factors, isa, seed):
     where = {"name": "y", "sources": ("conv",), "target": "y"}
     large = (*shape[:2], shape[2] * factors[0], shape[3] * factors[1])
-    assert_right(one_step(Upsample(**where), shape, large), isa)
+    rows, columns = (mixture(seed + axis, large[axis], shape[axis]) for axis in (2, 3))
+    assert_right(one_step(Resample(rows=rows, columns=columns, **where), shape, large), isa)
     index = np.random.default_rng(seed).permutation(shape[1])[: 1 + shape[1] // 2]
     assert_right(one_step(Select(index=index, **where), shape, (shape[0], len(index), *shape[2:])), isa)
 

@@ -61,33 +61,48 @@ def build(target: Path, extra: tuple[str, ...] = ()) -> Path:
 
     `extra` flags are passed to every compiler call.
     """
+    library = target / LIBRARY if target.is_dir() else target
+    with tempfile.TemporaryDirectory() as folder:
+        linked = link(compile_objects(Path(folder), extra), extra)
+        content = linked.read_bytes()
+        linked.write_bytes(content + seal(content))
+        put(linked, library)
+    return library
+
+
+def compile_objects(folder: Path, extra: tuple[str, ...]) -> list[Path]:
+    """Compile every source into the folder, the kernels once per instruction set, and return the object files."""
     if platform.system() == "Windows":
         raise BuildError(WINDOWS)
-    library = target / LIBRARY if target.is_dir() else target
     command = compiler()
-    with tempfile.TemporaryDirectory() as folder:
-        jobs: list[tuple[str, str, tuple[str, ...]]] = []
-        for name, isa in instruction_sets(target_machine(command)).items():
-            defined = (f"-DISA={name}", f"-DLANES={isa.lanes}", f"-DACCUMULATORS={isa.accumulators}")
-            jobs.append(("kernels.c", f"{name}.o", (*defined, *isa.flags)))
-        others = sorted(each for each in SOURCES.glob("*.c") if each.name != "kernels.c")
-        jobs += [(each.name, f"{each.stem}.o", ()) for each in others]
-        calls = [
-            [*command, *FLAGS, *flags, *extra, "-c", str(SOURCES / source), "-o", str(Path(folder) / name)]
-            for source, name, flags in jobs
-        ]
-        with ThreadPoolExecutor(os.cpu_count()) as workers:
-            list(workers.map(call, calls))
-        objects = [str(Path(folder) / name) for _, name, _ in jobs]
-        linked = Path(folder) / LIBRARY
-        call([*command, "-shared", *extra, "-o", str(linked), *objects, "-lpthread", "-lm"])
-        library.parent.mkdir(parents=True, exist_ok=True)
-        temporary = library.with_name(f".{library.name}.{os.getpid()}")
-        content = linked.read_bytes()
-        temporary.write_bytes(content + seal(content))
-        shutil.copymode(linked, temporary)
-        os.replace(temporary, library)  # another process may have the old one open
+    jobs: list[tuple[str, str, tuple[str, ...]]] = []
+    for name, isa in instruction_sets(target_machine(command)).items():
+        defined = (f"-DISA={name}", f"-DLANES={isa.lanes}", f"-DACCUMULATORS={isa.accumulators}")
+        jobs.append(("kernels.c", f"{name}.o", (*defined, *isa.flags)))
+    others = sorted(each for each in SOURCES.glob("*.c") if each.name != "kernels.c")
+    jobs += [(each.name, f"{each.stem}.o", ()) for each in others]
+    calls = [
+        [*command, *FLAGS, *flags, *extra, "-c", str(SOURCES / source), "-o", str(folder / name)]
+        for source, name, flags in jobs
+    ]
+    with ThreadPoolExecutor(os.cpu_count()) as workers:
+        list(workers.map(call, calls))
+    return [folder / name for _, name, _ in jobs]
+
+
+def link(objects: list[Path], extra: tuple[str, ...]) -> Path:
+    """Link a shared library beside the object files."""
+    library = objects[0].with_name(LIBRARY)
+    call([*compiler(), "-shared", *extra, "-o", str(library), *map(str, objects), "-lpthread", "-lm"])
     return library
+
+
+def put(file: Path, target: Path) -> None:
+    """Copy a file in one step: another process may have the old one open."""
+    target.parent.mkdir(parents=True, exist_ok=True)
+    temporary = target.with_name(f".{target.name}.{os.getpid()}")
+    shutil.copy(file, temporary)
+    os.replace(temporary, target)
 
 
 def seal(content: bytes) -> bytes:
@@ -134,43 +149,41 @@ def compiler() -> list[str]:
 
 
 def call(command: list[str]) -> str:
-    """Run the compiler and return what it prints."""
+    """Run the compiler, or ar, and return what it prints."""
     try:
         result = subprocess.run(command, capture_output=True, text=True, check=False)
     except OSError as error:
-        raise BuildError(f"the C compiler {command[0]!r} could not be started: {error}") from error
+        raise BuildError(f"the build needs {command[0]!r}, which could not be started: {error}") from error
     if result.returncode:
-        raise BuildError(f"the C compiler failed: {shlex.join(command)}\n{result.stderr.strip()}")
+        raise BuildError(f"the build failed: {shlex.join(command)}\n{result.stderr.strip()}")
     return result.stdout
 
 
-def write_c_library(folder: Path) -> None:
-    """Write libst3.so and st3.h into a folder, for C programs; the library in the package is built if needed."""
-    package = Path(__file__).parent
-    library = package / LIBRARY
-    if not library.is_file() or not is_sealed(library.read_bytes()):
-        build(package)
-    folder.mkdir(parents=True, exist_ok=True)
-    scratch = folder / f".libst3.so.{os.getpid()}"
-    scratch.write_bytes(library.read_bytes()[:-SEAL])
-    shutil.copymode(library, scratch)
-    os.replace(scratch, folder / "libst3.so")  # a program may have the old one open
-    shutil.copy(SOURCES / "st3.h", folder)
+def write_c_library(folder: Path, extra: tuple[str, ...] = ()) -> list[Path]:
+    """Compile libst3.so and libst3.a for C programs, and write them and st3.h into a folder."""
+    with tempfile.TemporaryDirectory() as scratch:
+        objects = compile_objects(Path(scratch), extra)
+        archive = Path(scratch) / "libst3.a"
+        call([*shlex.split(os.environ.get("AR", "ar")), "rcs", str(archive), *map(str, objects)])
+        files = {"libst3.so": link(objects, extra), "libst3.a": archive, "st3.h": SOURCES / "st3.h"}
+        for name, file in files.items():
+            put(file, folder / name)
+    return [folder / name for name in files]
 
 
 def main() -> None:
-    """Build the library inside the package, or write it and its header to a folder."""
+    """Build the library inside the package, or for C programs in a folder."""
     parser = argparse.ArgumentParser(prog="python -m st3.engine.build", description=main.__doc__)
     parser.add_argument(
-        "--library", type=Path, metavar="FOLDER", help="write libst3.so and st3.h there, for C programs"
+        "--library",
+        type=Path,
+        metavar="FOLDER",
+        help="write libst3.so, libst3.a and st3.h there, for C programs",
     )
     folder = parser.parse_args().library
     try:
-        if folder is None:
-            print(build(Path(__file__).parent))
-        else:
-            write_c_library(folder)
-            print(f"{folder / 'libst3.so'}\n{folder / 'st3.h'}")
+        written = write_c_library(folder) if folder else [build(Path(__file__).parent)]
+        print("\n".join(map(str, written)))
     except (BuildError, OSError) as error:
         raise SystemExit(f"error: {error}") from None
 

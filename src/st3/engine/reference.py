@@ -32,13 +32,14 @@ from .program import (
     Norm,
     Place,
     Program,
+    Resample,
     Reshape,
     Select,
     Shape,
     Softmax,
     Step,
-    Upsample,
     View,
+    taps_of,
 )
 
 ACTIVATIONS: Mapping[Function, Callable[[Tensor, float], Tensor]] = {
@@ -141,9 +142,16 @@ def _(step: GroupNorm, sources: list[Tensor], shape: Shape) -> Tensor:
 
 
 @evaluate.register
-def _(step: Upsample, sources: list[Tensor], shape: Shape) -> Tensor:
-    high, wide = sources[0].shape[2:]
-    return sources[0].repeat_interleave(shape[2] // high, 2).repeat_interleave(shape[3] // wide, 3)
+def _(step: Resample, sources: list[Tensor], shape: Shape) -> Tensor:
+    return _mix(_mix(sources[0], 2, step.rows), 3, step.columns)
+
+
+def _mix(x: Tensor, axis: int, matrix: Floats) -> Tensor:
+    """Return the products of the matrix with the vectors along an axis of images."""
+    columns, numbers = map(torch.from_numpy, taps_of(matrix))
+    shape = (-1, 1)[: 4 - axis]
+    taps = zip(columns.clamp(min=0).T, numbers.T, strict=True)
+    return torch.stack([x.index_select(axis, at) * by.view(shape) for at, by in taps]).sum(0)
 
 
 @evaluate.register

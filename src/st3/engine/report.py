@@ -8,7 +8,7 @@ from .program import InTorch, Program
 from .run import Runtime, shortest_milliseconds, torch_milliseconds
 from .specialisation import OwnWay, Specialisation
 
-__all__ = ["report_text"]
+__all__ = ["operators_text", "report_text"]
 
 HEAD = ["step", "kind", "weights", "zeros %", "kernel", "ms", "dense ms"]
 
@@ -33,7 +33,7 @@ def report_text(name: str, compiled: Specialisation | OwnWay, program: Program, 
     lines += [text_table(HEAD, rows, left=(0, 1, 4))]
     if in_torch:
         lines += ["", f"In torch ({len(in_torch)} of {len(program.steps)} steps):"]
-        lines += [f"  {step.name}: {_operators_text(step)}; {step.why}" for step in in_torch.values()]
+        lines += [f"  {step.name}: {operators_text(step)}; {step.why}" for step in in_torch.values()]
     return "\n".join(lines)
 
 
@@ -81,6 +81,7 @@ def _share(part: int, whole: int) -> str:
     return f"{100 * part / whole:.1f}" if whole else "-"
 
 
-def _operators_text(step: InTorch) -> str:
+def operators_text(step: InTorch) -> str:
+    """Return the operators that torch evaluates in a step."""
     call = step.function
     return ", ".join(call.operators) if isinstance(call, TorchCall) else "a function"

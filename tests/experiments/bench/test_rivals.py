@@ -10,6 +10,7 @@ from torch import nn
 
 from st3.experiments.bench import rivals
 from st3.experiments.bench.compare import ENGINE, TORCH, compare, difference
+from st3.experiments.bench.masking import mask
 from st3.experiments.bench.onnx_files import write_int8, write_onnx
 from st3.experiments.bench.rivals import RIVALS, Rival, start_rivals
 from st3.experiments.bench.runtimes import onnx_runtime, openvino
@@ -57,7 +58,7 @@ def test_int8_has_eight_bits_in_the_file_and_a_difference_of_its_own(model, pict
 
 def test_onnx_runtime_is_timed_in_both_precisions(model, picture, monkeypatch):
     monkeypatch.setattr(rivals, "RIVALS", ONNX_RUNTIME)
-    found = compare(model, [picture], rounds=3, tune=False)
+    [found] = compare([model], [picture], rounds=3, tune=False)
     assert [(timing.name, timing.precision) for timing in found.timings] == [
         (ENGINE, "float32"),
         (TORCH, "float32"),
@@ -66,6 +67,16 @@ def test_onnx_runtime_is_timed_in_both_precisions(model, picture, monkeypatch):
     ]
     assert found.absent == {}
     assert found["ONNX Runtime float32"].difference < 1e-5 < found["ONNX Runtime int8"].difference < 0.1
+
+
+def test_masks_of_one_network_are_timed_in_the_same_rounds_and_the_others_once(picture, monkeypatch):
+    monkeypatch.setattr(rivals, "RIVALS", ONNX_RUNTIME[:1])
+    models = [TinyNet().eval(), mask(TinyNet(), 0.5).eval()]
+    first, second = compare(models, [picture], rounds=3, tune=False)
+    assert first.timings[1:] == second.timings[1:]
+    assert first[ENGINE] != second[ENGINE]
+    for model, found in zip(models, (first, second), strict=True):
+        assert torch.allclose(found.compiled(picture), model(picture), atol=1e-5)
 
 
 def test_openvino_reads_the_same_int8_file_and_emulates_no_bfloat16(model, picture, files):
@@ -99,7 +110,7 @@ class Unexportable(nn.Module):
 
 def test_a_model_that_cannot_be_exported_is_still_timed_in_torch(picture, monkeypatch):
     monkeypatch.setattr(rivals, "RIVALS", ONNX_RUNTIME)
-    found = compare(Unexportable().eval(), [picture], rounds=3, tune=False)
+    [found] = compare([Unexportable().eval()], [picture], rounds=3, tune=False)
     assert [timing.name for timing in found.timings] == [ENGINE, TORCH]
     assert found.absent.keys() == {rival.name for rival in ONNX_RUNTIME}
     assert all(reason.startswith("torch.onnx cannot export the model: ") for reason in found.absent.values())

@@ -92,5 +92,5 @@ const Kernels JOIN(st3_kernels_, ISA) = {
             [ROWS] = run_rows, [CHAIN] = run_chain, [TILEWISE] = run_tilewise,
             [DEPTHWISE] = run_depthwise, [LANEWISE] = run_lanewise, [PAIR] = run_pair,
             [NORM] = run_norm, [GROUP_NORM] = run_group_norm, [ROWWISE] = run_rowwise,
-            [ATTENTION] = run_attention, [NUMBERED] = run_numbered},
+            [ATTENTION] = run_attention, [NUMBERED] = run_numbered, [RESAMPLE] = run_resample},
 };

@@ -148,6 +148,27 @@ static void run_move(const void* arguments, int32_t task, const Context* context
         move_plane(m, in + p * m->in_plane, out + p * m->out_plane, m->index + part * m->index_image);
 }
 
+// Tasks: images x ranges of planes.
+static void run_resample(const void* arguments, int32_t task, const Context* context) {
+    (void)context;
+    const Resample* r = arguments;
+    int32_t ranges = (r->planes + r->planes_per_task - 1) / r->planes_per_task;
+    int32_t range = task % ranges, image = task / ranges, end = (range + 1) * r->planes_per_task;
+    if (end > r->planes) end = r->planes;
+    const float* in = r->in + image * r->in_image;
+    float* out = r->out + image * r->out_image;
+    for (int32_t v = 0; v < r->vectors; v++) {
+        int64_t first = (int64_t)v * r->taps * LANES;
+        for (int32_t p = range * r->planes_per_task; p < end; p++) {  // the taps stay in the L1 cache
+            vec total = {0};
+            for (int32_t t = 0; t < r->taps; t++)
+                total += gather_or_fill(in + p * r->in_plane, r->index + first + t * LANES, 0) *
+                         load(r->weights + first + t * LANES);
+            store(out + p * r->out_plane + (int64_t)v * LANES, total);
+        }
+    }
+}
+
 // ---------------------------------------------------------------- pooling and elementwise steps
 
 // The maximum or the scaled sum of each window in some rows of a plane.

@@ -39,7 +39,7 @@
     K(SPARSE, Sparse) K(DENSE, Dense) K(BORDER, Border) K(MOVE, Move) K(TRANSPOSE, Transpose) K(WINDOW, Window) \
     K(AVERAGE, Average) K(COMBINE, Combine) K(ROWS, Rows) K(CHAIN, Chain) K(TILEWISE, Tilewise) \
     K(DEPTHWISE, Depthwise) K(LANEWISE, Lanewise) K(PAIR, Pair) K(NORM, Norm) K(GROUP_NORM, GroupNorm) \
-    K(ROWWISE, Rowwise) K(ATTENTION, Attention) K(NUMBERED, Numbered)
+    K(ROWWISE, Rowwise) K(ATTENTION, Attention) K(NUMBERED, Numbered) K(RESAMPLE, Resample)
 
 #define AS_ENUM(name, ...) name,
 enum { FUNCTIONS(AS_ENUM) FUNCTION_COUNT };
@@ -129,6 +129,13 @@ enum { KINDS_OF(AS_ENUM) KINDS };
     P(S, const float, in) P(S, float, out) P(S, const int32_t, index) P(S, const uint8_t, squares) \
     L(S, in_image) L(S, in_plane) L(S, out_image) L(S, out_plane) L(S, vectors) L(S, last_lanes) L(S, index_image) \
     L(S, in_part) L(S, out_part) F(S, fill) I(S, in_slot) I(S, out_slot) I(S, parts) I(S, planes) I(S, planes_per_task)
+
+// Weighted sums of a few pixels of the same plane: interpolation.
+//   index, weights   [vector][tap][lane]; index -1: nothing
+#define FIELDS_Resample(S, P, L, I, U, F, N) \
+    P(S, const float, in) P(S, float, out) P(S, const int32_t, index) P(S, const float, weights) \
+    L(S, in_image) L(S, in_plane) L(S, out_image) L(S, out_plane) \
+    I(S, vectors) I(S, taps) I(S, planes) I(S, planes_per_task)
 
 // Converts between the rows of a matrix and a field whose channels are the matrix columns.
 #define FIELDS_Transpose(S, P, L, I, U, F, N) \
@@ -294,7 +301,7 @@ enum { KINDS_OF(AS_ENUM) KINDS };
 #define ELEMENTS(D) D(Item) D(Tile) D(Block) D(Span) D(Epilogue) D(Step) D(Constant) D(Plan)
 #define ARGUMENTS(D) \
     D(Sparse) D(Dense) D(Lanewise) D(Depthwise) D(Border) D(Move) D(Transpose) D(Window) D(Average) D(Combine) D(Rows) \
-    D(Chain) D(Tilewise) D(Pair) D(Norm) D(GroupNorm) D(Rowwise) D(Attention) D(Numbered)
+    D(Chain) D(Tilewise) D(Pair) D(Norm) D(GroupNorm) D(Rowwise) D(Attention) D(Numbered) D(Resample)
 
 #define RECORDS(D) D(FileHeader) D(FileTensor) D(FilePlan)
 

@@ -10,7 +10,7 @@
 #define MOST_TASKS (1 << 30)     // of a step: threads count a little beyond the last one
 
 typedef int (*Verify)(Check* check, const void* step, int32_t tasks);
-#define VERIFY(kind, S) [kind] = (Verify)verify_##S,
+#define VERIFY(kind, S) [kind] = (Verify)st3_verify_##S,
 static const Verify verify_step[KINDS] = {KINDS_OF(VERIFY)};
 #define NAME(kind, S) [kind] = #S,
 static const char* const names[KINDS] = {KINDS_OF(NAME)};

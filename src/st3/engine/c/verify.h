@@ -144,9 +144,9 @@ int st3_check_border(Check* check, const Border* b, Place field, Range planes);
 int st3_check_move(Check* check, const Move* m, Place in, Place out, Range in_planes, Range out_planes);
 int st3_check_window(Check* check, const Window* w, Place in, Place out, Range in_planes, Range out_planes);
 
-// One function per kind: verify_Sparse, ... A kind without one does not link.
+// One function per kind: st3_verify_Sparse, ... A kind without one does not link.
 #define HIDDEN __attribute__((visibility("hidden")))
-#define DECLARE_VERIFY(kind, S) HIDDEN int verify_##S(Check* check, const S* step, int32_t tasks);
+#define DECLARE_VERIFY(kind, S) HIDDEN int st3_verify_##S(Check* check, const S* step, int32_t tasks);
 KINDS_OF(DECLARE_VERIFY)
 
 #endif

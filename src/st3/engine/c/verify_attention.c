@@ -20,7 +20,7 @@ static int check_numbers(Check* check, int32_t slot, const void* reference, int6
            REQUIRE(check, place.start % 8 == 0, field) && st3_inside(check, place, numbers, 8, field);
 }
 
-int verify_Attention(Check* check, const Attention* a, int32_t tasks) {
+int st3_verify_Attention(Check* check, const Attention* a, int32_t tasks) {
     if (!REQUIRE(check, a->images >= 1 && a->heads >= 1 && a->rows >= 1, "heads")) return 0;
     if (!REQUIRE(check, a->rows_per_task >= 1 && is_int((wide)a->rows + a->rows_per_task), "rows_per_task")) return 0;
     const int32_t groups = (a->rows + a->rows_per_task - 1) / a->rows_per_task;
@@ -52,7 +52,7 @@ int verify_Attention(Check* check, const Attention* a, int32_t tasks) {
                                         "until"));
 }
 
-int verify_Numbered(Check* check, const Numbered* n, int32_t tasks) {
+int st3_verify_Numbered(Check* check, const Numbered* n, int32_t tasks) {
     Place in, out;
     if (!REQUIRE(check, n->parts >= 1 && n->parts == tasks, "parts")) return 0;
     if (!REQUIRE(check, n->rows >= 1 && n->width >= 1 && n->limit >= 1 && n->limit <= INT32_MAX, "rows")) return 0;

@@ -83,7 +83,7 @@ static int check_planes(Check* check, const Chain* c, const Parts* p, const int3
                             sum(images, steps_from(p->window->out_plane, bounds[0], channels - 1)));
 }
 
-int verify_Chain(Check* check, const Chain* c, int32_t tasks) {
+int st3_verify_Chain(Check* check, const Chain* c, int32_t tasks) {
     Parts parts = {0};
     Cursor first = {0}, next = {0};
     if (!REQUIRE(check, c->group_count >= 1 && c->images >= 1, "group_count")) return 0;

@@ -98,11 +98,11 @@ static int check_all_sparse(Check* check, const Sparse* s) {
     return 1;
 }
 
-int verify_Sparse(Check* check, const Sparse* s, int32_t tasks) {
+int st3_verify_Sparse(Check* check, const Sparse* s, int32_t tasks) {
     return st3_check_tasks(check, tasks, s->group_count, s->tile_count, s->images) && check_all_sparse(check, s);
 }
 
-int verify_Tilewise(Check* check, const Tilewise* t, int32_t tasks) {
+int st3_verify_Tilewise(Check* check, const Tilewise* t, int32_t tasks) {
     const Sparse* first = st3_nested(check, t->first, SPARSE, "first");
     const Sparse* second = st3_nested(check, t->second, SPARSE, "second");
     return first && second && REQUIRE(check, first->tile_count == second->tile_count, "tile_count") &&
@@ -150,7 +150,7 @@ int st3_check_dense(Check* check, const Dense* d, Cursor* cursor, int32_t group,
            st3_check_results(check, &d->epilogue, &cursor->tiles, ends, d->out_plane, first, end - 1);
 }
 
-int verify_Dense(Check* check, const Dense* d, int32_t tasks) {
+int st3_verify_Dense(Check* check, const Dense* d, int32_t tasks) {
     Cursor cursor;
     Ends ends;
     if (!st3_check_tasks(check, tasks, d->group_count, d->tile_count, d->images)) return 0;
@@ -225,7 +225,7 @@ int st3_check_lanewise(Check* check, const Lanewise* a, Cursor* cursor, int32_t 
            st3_check_results(check, &a->epilogue, &cursor->tiles, ends, a->out_plane, first, end - 1);
 }
 
-int verify_Lanewise(Check* check, const Lanewise* a, int32_t tasks) {
+int st3_verify_Lanewise(Check* check, const Lanewise* a, int32_t tasks) {
     Cursor cursor;
     Ends ends;
     if (!st3_check_tasks(check, tasks, a->group_count, a->tile_count, a->images)) return 0;
@@ -252,7 +252,7 @@ int st3_check_depthwise(Check* check, const Depthwise* d, const Ends* ends, int6
            st3_check_results(check, &d->epilogue, &tiles, ends, d->out_plane, first, last);
 }
 
-int verify_Depthwise(Check* check, const Depthwise* d, int32_t tasks) {
+int st3_verify_Depthwise(Check* check, const Depthwise* d, int32_t tasks) {
     Ends ends;
     if (!REQUIRE(check, d->channels >= 1 && d->channels_per_task >= 1, "channels_per_task")) return 0;
     if (!REQUIRE(check, is_int((wide)d->channels + d->channels_per_task), "channels_per_task")) return 0;

@@ -20,7 +20,7 @@ int st3_check_border(Check* check, const Border* b, Place field, Range planes) {
     return 1;
 }
 
-int verify_Border(Check* check, const Border* b, int32_t tasks) {
+int st3_verify_Border(Check* check, const Border* b, int32_t tasks) {
     Place field;
     return REQUIRE(check, b->planes >= 1 && b->parts >= 1 && (wide)b->planes * b->parts == tasks, "tasks") &&
            st3_check_starts(check, b->starts, b->parts, b->entry_count) &&
@@ -66,7 +66,7 @@ int st3_check_move(Check* check, const Move* m, Place in, Place out, Range in_pl
     return 1;
 }
 
-int verify_Move(Check* check, const Move* m, int32_t tasks) {
+int st3_verify_Move(Check* check, const Move* m, int32_t tasks) {
     Place in, out;
     if (!REQUIRE(check, m->planes >= 1 && m->planes_per_task >= 1 && m->parts >= 1, "planes")) return 0;
     if (!REQUIRE(check, is_int((wide)m->planes + m->planes_per_task), "planes_per_task")) return 0;
@@ -79,7 +79,28 @@ int verify_Move(Check* check, const Move* m, int32_t tasks) {
                           sum(steps(m->out_plane, m->planes), steps(m->out_image, tasks / each)));
 }
 
-int verify_Transpose(Check* check, const Transpose* t, int32_t tasks) {
+int st3_verify_Resample(Check* check, const Resample* r, int32_t tasks) {
+    const int32_t lanes = lanes_of(check);
+    Place in, out;
+    if (!REQUIRE(check, r->planes >= 1 && r->planes_per_task >= 1, "planes")) return 0;
+    if (!REQUIRE(check, is_int((wide)r->planes + r->planes_per_task), "planes_per_task")) return 0;
+    if (!REQUIRE(check, r->vectors >= 1 && r->taps >= 1, "taps")) return 0;
+    const int32_t ranges = (r->planes + r->planes_per_task - 1) / r->planes_per_task;
+    if (!REQUIRE(check, tasks % ranges == 0, "tasks")) return 0;
+    const wide count = (wide)r->vectors * r->taps * lanes;
+    const int32_t* index = st3_constant(check, r->index, count, 4, "index");
+    if (!index || !st3_constant(check, r->weights, count, 4, "weights")) return 0;
+    Range read = at(0);  // what a lane with nothing to read reads
+    for (wide i = 0; i < count; i++)
+        if (index[i] >= 0) read = join(read, at((wide)index[i] * 4));
+    const int32_t images = tasks / ranges;
+    read = sum(read, sum(steps(r->in_plane, r->planes), steps(r->in_image, images)));
+    const Range write = sum(steps(lanes, r->vectors), sum(steps(r->out_plane, r->planes), steps(r->out_image, images)));
+    return st3_arena(check, r->in, &in, "in") && st3_arena(check, r->out, &out, "out") &&
+           st3_inside(check, in, read, 4, "in") && st3_inside_aligned(check, out, write, "out");
+}
+
+int st3_verify_Transpose(Check* check, const Transpose* t, int32_t tasks) {
     const int32_t lanes = lanes_of(check);
     Place in, out;
     if (!st3_check_width(check, 1, t->width) || !REQUIRE(check, t->rows >= 1 && t->columns >= 1, "columns")) return 0;
@@ -110,7 +131,7 @@ int st3_check_window(Check* check, const Window* w, Place in, Place out, Range i
            st3_inside_aligned(check, out, sum(write, out_planes), "out");
 }
 
-int verify_Window(Check* check, const Window* w, int32_t tasks) {
+int st3_verify_Window(Check* check, const Window* w, int32_t tasks) {
     Place in, out;
     return REQUIRE(check, w->planes >= 1 && w->parts >= 1 && (wide)w->planes * w->parts == tasks, "tasks") &&
            REQUIRE(check, is_int((wide)w->height * w->parts), "parts") &&
@@ -118,7 +139,7 @@ int verify_Window(Check* check, const Window* w, int32_t tasks) {
            st3_check_window(check, w, in, out, steps(w->in_plane, w->planes), steps(w->out_plane, w->planes));
 }
 
-int verify_Average(Check* check, const Average* a, int32_t tasks) {
+int st3_verify_Average(Check* check, const Average* a, int32_t tasks) {
     Place in, out;
     const int32_t lanes = lanes_of(check);
     if (!REQUIRE(check, a->image_lanes >= 1 && lanes % a->image_lanes == 0, "image_lanes")) return 0;
@@ -130,7 +151,7 @@ int verify_Average(Check* check, const Average* a, int32_t tasks) {
            st3_inside_aligned(check, in, read, "in") && st3_inside(check, out, write, 4, "out");
 }
 
-int verify_Combine(Check* check, const Combine* c, int32_t tasks) {
+int st3_verify_Combine(Check* check, const Combine* c, int32_t tasks) {
     const int32_t lanes = lanes_of(check);
     if (!st3_check_width(check, c->height, c->width)) return 0;
     if (!REQUIRE(check, c->channels >= 1 && tasks % c->channels == 0, "channels")) return 0;
@@ -188,7 +209,7 @@ static int check_other(Check* check, const Pair* p, int32_t images) {
                                                   p->height, p->width, lanes_of(check)), "other");
 }
 
-int verify_Pair(Check* check, const Pair* p, int32_t tasks) {
+int st3_verify_Pair(Check* check, const Pair* p, int32_t tasks) {
     const int32_t lanes = lanes_of(check);
     if (!st3_check_width(check, p->height, p->width)) return 0;
     if (!REQUIRE(check, p->channels >= 1 && tasks % p->channels == 0, "channels")) return 0;
@@ -205,7 +226,7 @@ int verify_Pair(Check* check, const Pair* p, int32_t tasks) {
            st3_check_results(check, &p->epilogue, &tiles, &ends, p->out_plane, 0, p->channels - 1);
 }
 
-int verify_Norm(Check* check, const Norm* n, int32_t tasks) {
+int st3_verify_Norm(Check* check, const Norm* n, int32_t tasks) {
     Fields fields;
     const int32_t lanes = lanes_of(check);
     if (!st3_check_width(check, n->height, n->width) || !REQUIRE(check, n->channels >= 1, "channels")) return 0;
@@ -220,7 +241,7 @@ int verify_Norm(Check* check, const Norm* n, int32_t tasks) {
                        &fields);
 }
 
-int verify_GroupNorm(Check* check, const GroupNorm* n, int32_t tasks) {
+int st3_verify_GroupNorm(Check* check, const GroupNorm* n, int32_t tasks) {
     Fields fields;
     const int32_t lanes = lanes_of(check);
     if (!st3_check_width(check, n->height, n->width)) return 0;
@@ -258,7 +279,7 @@ static int check_slices(Check* check, const Rows* r) {
     return index != 0;
 }
 
-int verify_Rows(Check* check, const Rows* r, int32_t tasks) {
+int st3_verify_Rows(Check* check, const Rows* r, int32_t tasks) {
     Place in, out, residual;
     if (!REQUIRE(check, r->vectors >= 1 && r->inputs >= 1 && r->outputs >= 1, "vectors")) return 0;
     if (!REQUIRE(check, r->slices >= 1 && is_int((wide)r->slices * lanes_of(check)), "slices")) return 0;
@@ -277,7 +298,7 @@ int verify_Rows(Check* check, const Rows* r, int32_t tasks) {
            st3_constant(check, r->bias, (wide)r->slices * lanes_of(check), 4, "bias") && check_slices(check, r);
 }
 
-int verify_Rowwise(Check* check, const Rowwise* r, int32_t tasks) {
+int st3_verify_Rowwise(Check* check, const Rowwise* r, int32_t tasks) {
     Place in, out, other;
     if (!REQUIRE(check, r->columns >= 1 && is_int((wide)r->columns + lanes_of(check)), "columns")) return 0;
     if (!REQUIRE(check, is_function(r->function), "function")) return 0;

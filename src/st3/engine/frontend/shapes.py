@@ -11,16 +11,19 @@ from ..program import (
     AdaptiveAverage,
     AveragePool,
     Concat,
+    Floats,
     GlobalAverage,
     MaxPool,
+    Resample,
     Reshape,
     Select,
     Shape,
     Step,
-    Upsample,
 )
 from .aten_call import COPIES, AtenCall, NotCovered, aten, covers
 from .torch_call import Read, TorchCall
+
+MOST_TAPS = 16  # pixels that a resampled one is mixed from
 
 # The same elements in the same order.
 RESHAPES = {
@@ -151,6 +154,8 @@ def _adaptive_average(op: AtenCall) -> Step | Read:
     shape = op.need_rank("self", 4)
     if op.shape == shape:
         return Read(op.value("self"))
+    if shape[2] % op.shape[2] or shape[3] % op.shape[3]:
+        return _resample(op)
     kind = GlobalAverage if op.shape[2:] == (1, 1) else AdaptiveAverage
     return kind(name="", sources=(op.value("self"),), target=op.target)
 
@@ -197,10 +202,38 @@ def _pool1d(op: AtenCall) -> Step:
     return Reshape(name="", sources=(made,), target=op.target)
 
 
-@covers(aten.upsample_nearest2d.vec, aten.upsample_nearest2d.default)
-def _upsample(op: AtenCall) -> Step:
-    shape = op.need_rank("input" if "input" in op.given else "self", 4)
-    if op.shape[2] % shape[2] or op.shape[3] % shape[3]:
-        raise NotCovered("it does not enlarge by whole numbers")
-    source = op.value("input" if "input" in op.given else "self")
-    return Upsample(name="", sources=(source,), target=op.target)
+@covers(
+    aten.upsample_nearest2d.vec,
+    aten.upsample_nearest2d.default,
+    aten._upsample_nearest_exact2d.vec,
+    aten._upsample_nearest_exact2d.default,
+    aten.upsample_bilinear2d.vec,
+    aten.upsample_bilinear2d.default,
+    aten.upsample_bicubic2d.vec,
+    aten.upsample_bicubic2d.default,
+)
+def _resample(op: AtenCall) -> Step:
+    """Translate an operator that is linear, and treats rows, columns and channels separately."""
+    name = next(iter(op.given))
+    op.need_rank(name, 4)
+    rows, columns = _matrix(op, 0), _matrix(op, 1)
+    if np.count_nonzero(rows, axis=1).max() * np.count_nonzero(columns, axis=1).max() > MOST_TAPS:
+        raise NotCovered(f"it mixes more than {MOST_TAPS} pixels")
+    return Resample(name="", sources=(op.value(name),), target=op.target, rows=rows, columns=columns)
+
+
+def _matrix(op: AtenCall, axis: int) -> Floats:
+    """Return the matrix of one axis: what torch makes of unit vectors along it."""
+    name = next(iter(op.given))
+    size = op.shapes[op.value(name)][2 + axis]
+    units = (
+        torch.eye(size).unsqueeze(0).unsqueeze(3 - axis)
+    )  # one in every channel; the other axis has one pixel
+    given = {**op.given, name: units}
+    for key in ("output_size", "scale_factors"):
+        if given.get(key) is not None:
+            given[key] = [each if at == axis else 1 for at, each in enumerate(given[key])]
+    if "scales_h" in given:
+        given["scales_w" if axis == 0 else "scales_h"] = None
+    made = op.node.target(*given.values()).reshape(size, -1)  # type: ignore[operator]
+    return np.ascontiguousarray(made.T.numpy())

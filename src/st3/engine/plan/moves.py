@@ -1,12 +1,13 @@
 """Operations that copy a value from one layout to another."""
 
 from ctypes import Structure
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
 from .. import schema
-from ..program import Shape, Step
+from ..program import Resample, Shape, taps_of
 from .assemble import Assembly, Operation
 from .layout import Field, Ints, Strides, gather_index, part_of_row, row_parts, scatter_index, squares_of
 from .values import FieldArray, PlainArray
@@ -50,17 +51,39 @@ class Moves:
         index = gather_index(end, begin, subsample)
         return self._gather(name, PlainArray(source.buffer), target, index, fill, begin.image, begin.plane)
 
-    def enlarge(self, name: str, source: FieldArray, target: FieldArray, step: Step) -> Operation:
-        """Copy a field to a larger one, every pixel several times."""
+    def resample(self, step: Resample, source: FieldArray, target: FieldArray) -> Operation:
+        """Mix the pixels of a field; the pixels of the target outside the image become zero."""
         begin, end = source.field, target.field
         assert begin.geometry.grid.images == end.geometry.grid.images  # as in `repack`
         image, rows, columns = end.pixels(end.border)
         inside = end.inside(end.border)
-        rows = np.where(inside, rows // (end.height // begin.height), 0)
-        columns = np.where(inside, columns // (end.width // begin.width), 0)
-        index = np.where(inside, begin.positions(rows, columns, image), -1).astype(np.int32).reshape(-1)
-        move = self._gather(name, PlainArray(source.buffer), target, index, 0.0, begin.image, begin.plane)
-        return replace(move, step=step)
+        rows, columns = np.where(inside, rows, 0), np.where(inside, columns, 0)
+        # From here on two further axes: the taps in rows and in columns.
+        (row, down), (column, right) = taps_of(step.rows), taps_of(step.columns)
+        row, column = row[rows][..., :, None], column[columns][..., None, :]
+        exists = inside[..., None, None] & (row >= 0) & (column >= 0)
+        at = begin.positions(np.maximum(row, 0), np.maximum(column, 0), image[..., None, None])
+        index = _by_vector(np.where(exists, at, -1).astype(np.int32))
+        weights = _by_vector(np.where(exists, down[rows][..., :, None] * right[columns][..., None, :], 0))
+        per_task = max(1, min(PLANES_PER_TASK, end.channels // (2 * self.threads)))
+
+        def make(assembly: Assembly) -> tuple[Structure, int]:
+            return schema.Resample(
+                in_=assembly.address(source.buffer),
+                out=assembly.address(target.buffer),
+                index=assembly.keep(index),
+                weights=assembly.keep(weights),
+                in_image=begin.image,
+                in_plane=begin.plane,
+                out_image=end.image,
+                out_plane=end.plane,
+                vectors=index.shape[0],
+                taps=index.shape[1],
+                planes=end.channels,
+                planes_per_task=per_task,
+            ), end.groups * -(-end.channels // per_task)
+
+        return Operation(step.name, "resample", [source.buffer], [target.buffer], make, step=step)
 
     def _gather(
         self,
@@ -211,6 +234,12 @@ class Moves:
             ), planes * parts
 
         return Operation(name, "border", [buffer], [buffer], make)
+
+
+def _by_vector(taps: Any) -> Any:
+    """Return an array of (rows, columns, lanes, taps in rows, taps in columns) as (vectors, taps, lanes)."""
+    rows, columns, lanes = taps.shape[:3]
+    return np.ascontiguousarray(taps.reshape(rows * columns, lanes, -1).swapaxes(1, 2))
 
 
 def border_copies(field: Field, parts: int = 1) -> tuple[Ints, Ints, Ints]:

@@ -28,11 +28,12 @@ from .kinds import (
     Pairwise,
     PerChannel,
     Place,
+    Resample,
     Reshape,
     Select,
     Softmax,
-    Upsample,
     View,
+    taps_of,
 )
 from .program import (
     Activated,
@@ -79,12 +80,13 @@ __all__ = [
     "PerChannel",
     "Place",
     "Program",
+    "Resample",
     "Reshape",
     "Select",
     "Shape",
     "Softmax",
     "Step",
-    "Upsample",
     "View",
     "Windows",
+    "taps_of",
 ]

@@ -179,8 +179,26 @@ class AdaptiveAverage(PerChannel):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Upsample(PerChannel):
-    """Every pixel repeated, to a target whose height and width are multiples of the source's."""
+class Resample(PerChannel):
+    """rows @ x @ columns.T of every channel: up-sampling, or pooling over windows of different sizes.
+
+    Each row of the two matrices has few numbers that are not zero; their sum is one.
+    """
+
+    rows: Floats  # (height of the target, height of the source)
+    columns: Floats
+
+
+def taps_of(matrix: Floats) -> tuple[Ints, Floats]:
+    """Return the columns of the non-zero numbers of each row, and these numbers; -1 and 0 where a row has fewer.
+
+    >>> taps_of(np.array([[0, 0.5, 0.5], [0, 0, 1.0]], np.float32))[0].tolist()
+    [[1, 2], [2, -1]]
+    """
+    most = np.count_nonzero(matrix, axis=1).max()
+    columns = np.argsort(matrix == 0, axis=1, kind="stable")[:, :most]
+    numbers = np.take_along_axis(matrix, columns, axis=1)
+    return np.where(numbers == 0, -1, columns).astype(np.int32), numbers
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -96,7 +96,7 @@ def bench(
         made, shape = _load_network(Path(model), network, input_shape)
     check_input(shape, batch)
     inputs = made.make_inputs(batch, shape)
-    comparison = compare(made.network, [inputs], threads=threads, rounds=rounds, tune=tune)
+    [comparison] = compare([made.network], [inputs], threads=threads, rounds=rounds, tune=tune)
     return Bench(str(model), tuple(inputs.shape), report(made.network).sparsity, comparison)
 
 

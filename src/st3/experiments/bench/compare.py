@@ -83,7 +83,7 @@ class Comparison:
 
 
 def compare(
-    model: nn.Module,
+    models: Sequence[nn.Module],
     inputs: Sequence[Tensor],
     *,
     threads: int = 1,
@@ -91,8 +91,11 @@ def compare(
     seconds: float = math.inf,
     tune: bool = True,
     clock: Callable[[], float] = time.perf_counter,
-) -> Comparison:
-    """Time the model, in eval mode, in every engine that is installed; raise if the engine's output is wrong.
+) -> list[Comparison]:
+    """Time models in eval mode in every engine that is installed; raise if the engine's output is wrong.
+
+    Several models are one network with other zeros. Those do not change the speed of other engines, which therefore
+    run the first model only; all take turns in the same rounds.
 
     No round starts later than `seconds` after the first, but there are at least three. On a busy machine
     `clock=time.process_time` counts the seconds of this process alone, all its threads together.
@@ -100,26 +103,54 @@ def compare(
     before = torch.get_num_threads()
     torch.set_num_threads(threads)
     try:
-        begin = time.perf_counter()
-        compiled = compile_model(model, tuple(inputs), threads=threads, tune=tune)
-        took = time.perf_counter() - begin
-        engines: dict[str, tuple[str, Run]] = {
-            ENGINE: ("float32", lambda: _tensors(compiled(*inputs))),
-            TORCH: ("float32", torch_engine(model, inputs)),
-        }
-        others, absent = start_rivals(model, inputs, threads)
-        engines |= others
-        runs = {name: run for name, (_, run) in engines.items()}
-        differences = {name: difference(run(), runs[TORCH]()) for name, run in runs.items()}
-        _check(differences[ENGINE])
-        taken = _take_turns(runs, rounds, seconds, clock)
+        own = [_start_engine(model, inputs, threads, tune) for model in models]
+        others, absent = start_rivals(models[0], inputs, threads)
+        engines = {TORCH: ("float32", torch_engine(models[0], inputs)), **others}
+        wanted = engines[TORCH][1]()
+        differences = {name: difference(run(), wanted) for name, (_, run) in engines.items()}
+        runs = {f"{ENGINE} {number}": each.run for number, each in enumerate(own)}
+        taken = _take_turns(runs | {name: run for name, (_, run) in engines.items()}, rounds, seconds, clock)
     finally:
         torch.set_num_threads(before)
-    timings = tuple(
-        Timing(name, engines[name][0], 1e3 * min(each), 1e3 * median(each), differences[name])
-        for name, each in taken.items()
-    )
-    return Comparison(timings, absent, threads, len(taken[ENGINE]), took, compiled)
+    shared = [_timing(name, engines[name][0], taken[name], differences[name]) for name in engines]
+    return [
+        Comparison(
+            (_timing(ENGINE, "float32", taken[name], each.difference), *shared),
+            absent,
+            threads,
+            len(taken[name]),
+            each.compile_seconds,
+            each.compiled,
+        )
+        for name, each in zip(runs, own, strict=True)
+    ]
+
+
+@dataclass(frozen=True)
+class _Started:
+    """One model in the engine."""
+
+    compiled: Compiled
+    compile_seconds: float
+    run: Run
+    difference: float
+
+
+def _start_engine(model: nn.Module, inputs: Sequence[Tensor], threads: int, tune: bool) -> _Started:
+    begin = time.perf_counter()
+    compiled = compile_model(model, tuple(inputs), threads=threads, tune=tune)
+    took = time.perf_counter() - begin
+
+    def run() -> list[Tensor]:
+        return _tensors(compiled(*inputs))
+
+    found = difference(run(), torch_engine(model, inputs)())
+    _check(found)
+    return _Started(compiled, took, run, found)
+
+
+def _timing(name: str, precision: str, seconds: list[float], differs: float) -> Timing:
+    return Timing(name, precision, 1e3 * min(seconds), 1e3 * median(seconds), differs)
 
 
 def _tensors(output: Any) -> list[Tensor]:

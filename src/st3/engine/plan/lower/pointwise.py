@@ -1,6 +1,6 @@
 """The rules for elementwise steps and for steps that move numbers.
 
-Sums, products, activations, scale and shift per channel; concatenation, selection of channels, up-sampling, reshaping.
+Sums, products, activations, scale and shift per channel; concatenation, selection of channels, resampling, reshaping.
 """
 
 import itertools
@@ -18,11 +18,11 @@ from ...program import (
     Floats,
     Multiply,
     Pairwise,
+    Resample,
     Reshape,
     Select,
     Shape,
     Step,
-    Upsample,
 )
 from ..assemble import Assembly, Operation
 from ..layout import Route, best_geometry
@@ -241,15 +241,15 @@ def progressions(index: list[int]) -> Iterator[tuple[int, int, range]]:
 
 
 @lower.register
-def _(step: Upsample, planner: Planner) -> None:
+def _(step: Resample, planner: Planner) -> None:
     value, target = planner.values[step.sources[0]], planner.values[step.target]
-    target.not_negative = value.not_negative
+    target.not_negative = value.not_negative and min(step.rows.min(), step.columns.min()) >= 0
     images, _, height, width = target.shape
     geometry = best_geometry(images, height, width, planner.lanes)
     have = value.geometry or best_geometry(images, value.shape[2], value.shape[3], planner.lanes)
     source = planner.image_field(step.sources[0], Route.pixelwise(have))
     made: FieldArray = planner.new_image_field(step.target, geometry)
-    planner.emit(planner.moves.enlarge(step.name, source, made, step))
+    planner.emit(planner.moves.resample(step, source, made))
 
 
 @lower.register
