@@ -12,7 +12,7 @@ so that none dies (the authors spare 4); others of the same layer go instead. A 
 where the layer has more inputs than outputs, an input: both matrices of a transformer's MLP then spare its hidden
 neurons.
 
-The authors train with AdamW and epsilon 0.1, clip the root mean square of the gradients to 1, and divide the learning
+The authors train with Adam and epsilon 0.1, scale the gradients to a root mean square of 1, and divide the learning
 rate by the square root of f: the recipe `language-topk` does so too. Without it, this is the method alone.
 
 Different from the authors' program: all layers together lose floor((n - 1) S) + 1 of their n weights, shared equally
