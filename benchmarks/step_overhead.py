@@ -16,11 +16,9 @@ figure.
 
 import argparse
 import copy
-import json
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from pathlib import Path
 from statistics import median
 from typing import Any
 
@@ -197,7 +195,7 @@ def main() -> None:
     spec = {"sparsity": "0.80 to 0.90; N:M methods 0.5"}
     if len(names) > 1 or given.cases == ["methods"]:
         rows = [method_row(name, given.rounds) for name in names]
-        record(given.output, spec, [*others(given.output, names), *rows])
+        record(given.output, spec, rows, methods=names)
         return
     (method,) = names
     rows = []
@@ -208,13 +206,6 @@ def main() -> None:
             rows.append(whole_step(case, given.rounds, method, given.allocation))
     spec |= {"rounds": given.rounds, "method": method, "allocation": given.allocation}
     record(given.output, spec, rows)
-
-
-def others(output: str | None, names: list[str]) -> list[dict[str, Any]]:
-    """Return the rows of the output file that are not measured now."""
-    if output is None or not Path(output).exists():
-        return []
-    return [row for row in json.loads(Path(output).read_text())["rows"] if row.get("method") not in names]
 
 
 if __name__ == "__main__":

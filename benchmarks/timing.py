@@ -4,7 +4,7 @@ import gc
 import json
 import statistics
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import Any
 
@@ -61,13 +61,24 @@ def record(
     spec: dict[str, Any],
     rows: list[dict[str, Any]],
     shown: list[dict[str, Any]] | None = None,
+    methods: Collection[str] = (),
 ) -> None:
-    """Print the rows (or those `shown`) and, given a path, write them with their spec."""
+    """Print the rows (or those `shown`) and, given a path, write them with their spec.
+
+    With `methods`, rows of other methods in the file stay, and so does their environment. A new row that was measured
+    in another one carries it.
+    """
     for row in rows if shown is None else shown:
         print(json.dumps(row))
     if path is None:
         return
-    text = json.dumps({"spec": spec, "environment": environment(), "rows": rows}, indent=1) + "\n"
-    target = Path(path)
+    target, where = Path(path), environment()
+    if methods and target.exists():
+        stored = json.loads(target.read_text())
+        kept = [row for row in stored["rows"] if row["method"] not in methods]
+        if kept and stored["environment"] != where:
+            rows, where = [{**row, "environment": where} for row in rows], stored["environment"]
+        rows = [*kept, *rows]
+    text = json.dumps({"spec": spec, "environment": where, "rows": rows}, indent=1) + "\n"
     target.parent.mkdir(parents=True, exist_ok=True)
     write_text(target, text)

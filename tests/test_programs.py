@@ -83,7 +83,7 @@ def run_example(name, folder):
     """Run a program of examples/ as a user would, and return what it prints."""
     program = ROOT / "examples" / f"{name}.py"
     assert len(program.read_text(encoding="utf-8").splitlines()) <= 60
-    done = subprocess.run([sys.executable, program], cwd=folder, capture_output=True, text=True, timeout=240)
+    done = subprocess.run([sys.executable, program], cwd=folder, capture_output=True, text=True, timeout=900)
     assert done.returncode == 0, done.stderr
     return done.stdout
 

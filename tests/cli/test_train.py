@@ -233,7 +233,7 @@ def test_faults_are_reported_when_a_run_is_resumed(st3, finished):
     answer = st3("train", "--run", finished, "--resume", "--method", "st33", "--set", "machin.threads=1")
     assert answer.stderr.splitlines()[1:] == [
         "  unknown key 'machin.threads'; did you mean 'machine.threads'? (known: data, model, sparse, recipe, seeds, "
-        "machine, record, protocol, name, epochs, batch_size, clip_norm, clip_rms, label_smoothing, optimizer, "
+        "machine, record, protocol, name, epochs, batch_size, clip_norm, gradient_rms, label_smoothing, optimizer, "
         "rate, ramp, freeze_epochs, rewind)",
         f"  unknown method 'st33'; did you mean 'st3'? (known: {', '.join(METHODS)})",
     ]

@@ -141,7 +141,7 @@ def test_the_usual_values_are_pinned():
         "sparse.min_weights": 0,
         "recipe.name": "own",
         "recipe.clip_norm": None,
-        "recipe.clip_rms": None,
+        "recipe.gradient_rms": None,
         "recipe.label_smoothing": 0.0,
         "recipe.optimizer.name": "sgd",
         "recipe.optimizer.momentum": 0.9,

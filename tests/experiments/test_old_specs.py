@@ -9,6 +9,7 @@ from st3.experiments.page import write_page
 from st3.experiments.protocols import PROTOCOLS
 from st3.experiments.results import Run
 from st3.experiments.spec import compose, read_spec
+from st3.training.sections import SettingsError
 
 from .made_up import write_run
 
@@ -27,6 +28,19 @@ def test_a_run_with_or_without_a_dense_twin_is_translated(tmp_path):
     for protocol, has_twin in (("twin", True), ("single", False)):
         spec = compose(protocol=protocol, epochs=3)
         assert read_spec(write_old_spec(tmp_path / "spec.json", spec, dense_twin=has_twin)) == spec
+
+
+def test_an_unset_setting_that_is_gone_is_left_out(tmp_path):
+    spec = compose(epochs=3)
+    values = spec.model_dump(mode="json")
+    for limit, is_read in ((None, True), (1.0, False)):
+        values["recipe"]["clip_rms"] = limit
+        (tmp_path / "spec.json").write_text(json.dumps(values))
+        if is_read:
+            assert read_spec(tmp_path / "spec.json") == spec
+        else:
+            with pytest.raises(SettingsError, match=r"unknown key 'recipe\.clip_rms'"):
+                read_spec(tmp_path / "spec.json")
 
 
 def test_a_run_in_cycles_and_its_cycles_are_translated(tmp_path):

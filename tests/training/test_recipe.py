@@ -64,7 +64,7 @@ def test_the_recipe_of_topk_is_its_authors():
         0.1,
         0.1,
     )
-    assert (recipe.clip_norm, recipe.clip_rms) == (None, 1.0)
+    assert (recipe.clip_norm, recipe.gradient_rms) == (None, 1.0)
     assert (rate.kind, rate.warmup / recipe.epochs, rate.by_step, rate.by_density) == (
         "linear",
         0.01,
@@ -80,7 +80,10 @@ def test_the_recipe_of_topk_is_its_authors():
     [
         ({"optimizer.epsilon": 0.1}, "epsilon=0.1 needs name='adamw', got name='sgd'"),
         ({"optimizer.beta2": 0.95}, "beta2=0.95 needs name='adamw', got name='sgd'"),
-        ({"clip_rms": 1.0}, "clip_norm=3 and clip_rms=1 limit the same gradients: set one of them to none"),
+        (
+            {"gradient_rms": 1.0},
+            "clip_norm=3 and gradient_rms=1 scale the same gradients: set one of them to none",
+        ),
     ],
 )
 def test_settings_of_another_optimizer_or_a_second_limit_are_refused(changes, complaint):

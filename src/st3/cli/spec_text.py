@@ -80,8 +80,8 @@ def _recipe(spec: Spec) -> str:
     ]
     if recipe.clip_norm is not None:
         parts.append(f"clipped at {recipe.clip_norm:g}")
-    if recipe.clip_rms is not None:
-        parts.append(f"clipped at a root mean square of {recipe.clip_rms:g}")
+    if recipe.gradient_rms is not None:
+        parts.append(f"gradients scaled to a root mean square of {recipe.gradient_rms:g}")
     if recipe.label_smoothing:
         parts.append(f"label smoothing {recipe.label_smoothing:g}")
     return ", ".join(parts)

@@ -13,7 +13,8 @@ def translate_spec(values: Mapping[str, Any]) -> dict[str, Any]:
     """Return the values of a spec.json with `protocol` and `part` in the place of what came before them.
 
     Until these sections existed, `dense_twin` was true for a run with a dense twin, `cycles` held the settings of a run
-    in cycles, and `cycle` the number of a cycle, in the cycle's own spec. ValueError says that these are no spec.
+    in cycles, and `cycle` the number of a cycle, in the cycle's own spec. An unset `clip_rms`, a setting that is gone,
+    is left out. ValueError says that these are no spec.
 
     >>> translate_spec({"dense_twin": True, "cycles": None, "cycle": None})
     {'protocol': {'name': 'twin', 'arguments': {}}}
@@ -26,6 +27,8 @@ def translate_spec(values: Mapping[str, Any]) -> dict[str, Any]:
 
 def _translate(values: Mapping[str, Any]) -> dict[str, Any]:
     new = dict(values)
+    if isinstance(new.get("recipe"), dict) and new["recipe"].get("clip_rms", "") is None:
+        new["recipe"] = {key: value for key, value in new["recipe"].items() if key != "clip_rms"}
     if isinstance(new.get("sparse"), dict):
         new["sparse"] = _translate_sparse(new["sparse"], new.get("recipe"))
     has_twin, cycles, number = (new.pop(key, None) for key in ("dense_twin", "cycles", "cycle"))

@@ -10,9 +10,10 @@ th_l leaves the same fraction f of the weights of every layer. f falls linearly 
 brings it among the largest, and is 0 again otherwise. `per_neuron` spares the largest weights of every neuron,
 so that none dies (the authors spare 4); others of the same layer go instead. A neuron is an output of the layer or,
 where the layer has more inputs than outputs, an input: both matrices of a transformer's MLP then spare its hidden
-neurons.
+neurons. Behind a batch norm, a dead filter has gradients that drown all others when they are clipped together: in such
+networks use `per_neuron`, or an allocation such as "erk" that spares small layers.
 
-The authors train with AdamW and epsilon 0.1, clip the root mean square of the gradients to 1, and divide the learning
+The authors train with Adam and epsilon 0.1, scale the gradients to a root mean square of 1, and divide the learning
 rate by the square root of f: the recipe `language-topk` does so too. Without it, this is the method alone.
 
 Different from the authors' program: all layers together lose floor((n - 1) S) + 1 of their n weights, shared equally

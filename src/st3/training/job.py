@@ -18,6 +18,7 @@ from .tasks import Task
 __all__ = ["BatchSource", "Job", "Precision", "Progress"]
 
 Precision = Literal["float32", "bfloat16", "float16"]
+SMALLEST_RMS = 1e-5  # scaled gradients near or below it stay small, as in the program of TopK's authors
 
 
 class BatchSource(Protocol):
@@ -71,12 +72,9 @@ class Job:
         return self.recipe.total_epochs * len(self.train)
 
     @property
-    def largest_norm(self) -> float | None:
-        """The norm to which the gradients of all parameters together are clipped."""
-        if self.recipe.clip_rms is None:
-            return self.recipe.clip_norm
-        trained = sum(p.numel() for p in self.model.parameters() if p.requires_grad)
-        return self.recipe.clip_rms * math.sqrt(trained)
+    def scales_gradients(self) -> bool:
+        """Whether the recipe clips or scales the gradients, for which their norm is computed."""
+        return self.recipe.clip_norm is not None or self.recipe.gradient_rms is not None
 
     def scores(self, inputs: Tensor) -> Tensor:
         """Run the model in the job's precision and return its class scores in float32."""
@@ -104,11 +102,18 @@ class Job:
             group["lr"] = rate
 
     def update(self) -> Tensor:
-        """Clip the gradients, step, clear them; return their norm before clipping (0 if nothing is clipped)."""
+        """Scale the gradients, step, clear them; return their norm before scaling (0 if nothing is scaled)."""
         norm = torch.zeros((), device=self.process.device)
-        if (limit := self.largest_norm) is not None:
+        if self.scales_gradients:
             self.scaler.unscale_(self.optimizer)
-            norm = nn.utils.clip_grad_norm_(self.model.parameters(), limit)
+            norm = nn.utils.clip_grad_norm_(self.model.parameters(), self.recipe.clip_norm or math.inf)
+            if self.recipe.gradient_rms is not None:
+                trained = [p for p in self.model.parameters() if p.requires_grad]
+                rms = norm / math.sqrt(sum(p.numel() for p in trained))
+                factor = self.recipe.gradient_rms / (rms + SMALLEST_RMS)
+                for parameter in trained:
+                    if parameter.grad is not None:
+                        parameter.grad.mul_(factor)
             norm = norm.full_tensor() if hasattr(norm, "full_tensor") else norm
         self.scaler.step(self.optimizer)
         self.scaler.update()

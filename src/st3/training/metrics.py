@@ -28,10 +28,10 @@ def epoch_means(job: Job, progress: Progress) -> dict[str, float | None]:
     """Return loss and score over the epoch's training batches, and the mean gradient norm."""
     loss, score, predictions, norm, steps = job.process.sum(progress.tally.clone()).tolist()
     _require_finite(loss, job, progress)
-    is_clipped = job.largest_norm is not None and steps
+    has_norm = job.scales_gradients and steps
     return {
         **job.task.metrics(loss, score, predictions),
-        "gradient_norm": norm / steps if is_clipped else None,
+        "gradient_norm": norm / steps if has_norm else None,
     }
 
 

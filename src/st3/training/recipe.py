@@ -80,7 +80,7 @@ class Recipe(Section):
     epochs: Count  # passes over the training data
     batch_size: Count  # of all processes together
     clip_norm: PositiveFloat | None = None  # largest norm of all gradients together, without loss scale
-    clip_rms: PositiveFloat | None = None  # the same limit as a root mean square over all trained parameters
+    gradient_rms: PositiveFloat | None = None  # root mean square to which all gradients together are scaled
     label_smoothing: Fraction = 0.0  # part of each label that is spread over all classes
     optimizer: OptimizerRecipe
     rate: AnyRate
@@ -109,10 +109,10 @@ class Recipe(Section):
             )
         if self.ramp.start >= self.ramp.end:
             faults.append(f"the ramp starts at epoch {self.ramp.start:g} and ends at {self.ramp.end:g}")
-        if self.clip_norm is not None and self.clip_rms is not None:
+        if self.clip_norm is not None and self.gradient_rms is not None:
             faults.append(
-                f"clip_norm={self.clip_norm:g} and clip_rms={self.clip_rms:g} limit the same gradients: set one of "
-                f"them to none"
+                f"clip_norm={self.clip_norm:g} and gradient_rms={self.gradient_rms:g} scale the same gradients: set "
+                f"one of them to none"
             )
         if faults:
             raise ValueError("; ".join(faults))

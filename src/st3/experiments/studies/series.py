@@ -22,6 +22,7 @@ class Series:
         None  # None: those of the budget; (None,): the protocol says it
     )
     times: int = 1  # as many epochs as usual, times this
+    recipe: str | None = None  # None: the one of the budget
     windows: int = 0  # in which the switches of every weight are counted
 
     @property
@@ -45,6 +46,7 @@ PROBMASK = Series("probmask", "ProbMask", "probmask")
 GRANET = Series("granet", "GraNet", "granet")
 FEATHER = Series("feather", "Feather", "feather")
 TOPK = Series("topk", "TopK", "topk")
+PDP = Series("pdp", "PDP", "pdp")
 
 # The switches of ST-3, one by one.
 HARD = Series("hard", "hard, straight-through", st3_with(soft=False, rescale=False))

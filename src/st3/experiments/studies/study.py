@@ -152,7 +152,7 @@ def runs_of(series: Series, setting: Setting, seeds: Sequence[int]) -> Iterable[
             setting.data,
             setting.model,
             sparse,
-            setting.recipes.get(method, setting.recipe),
+            series.recipe or setting.recipes.get(method, setting.recipe),
             epochs,
             series.protocol,
             windows=series.windows,
