@@ -3,8 +3,8 @@
     python benchmarks/generation.py --output results/benchmarks/generation.json        # the shape of GPT-2 small
     python benchmarks/generation.py --run RUN --output results/benchmarks/generation-small.json
 
-Weights are fresh, with random masks of the same sparsity in every linear layer; the head is dense, as where it is tied to
-the embedding, or sparse like the others. With --run, the model is that of a run of `st3 train --data text`. All
+Weights are fresh, with random masks of the same sparsity in every linear layer; the head is dense, as where it is tied
+to the embedding, or sparse like the others. With --run, the model is that of a run of `st3 train --data text`. All
 contestants are in one process and take turns; before each turn they stand after the same prompt. Memory is measured in
 processes of its own: what reading the model and a few tokens adds to one that has imported the library.
 """
@@ -35,12 +35,16 @@ FLOATS = ("torch float32", "ONNX Runtime float32")
 
 
 def main() -> None:
-    options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    options = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     options.add_argument("--run", help="folder of a run, in place of the shape of GPT-2 small")
     options.add_argument("--threads", type=int, nargs="+", default=[1, 2])
     options.add_argument("--rounds", type=int, default=12)
     options.add_argument("--output")
-    options.add_argument("--memory", nargs=3, help=argparse.SUPPRESS)  # a process of its own: way, file, shape
+    options.add_argument(
+        "--memory", nargs=3, help=argparse.SUPPRESS
+    )  # a process of its own: way, file, shape
     chosen = options.parse_args()
     if chosen.memory:
         print(_memory(*chosen.memory))
@@ -49,7 +53,12 @@ def main() -> None:
         models = _of_run(chosen.run) if chosen.run else _fresh()
         rows = [_measure(models, threads, chosen.rounds) for threads in chosen.threads]
         rows.append(_files(models, Path(folder)))
-    spec = {"run": "a run" if chosen.run else None, "prompt": PROMPT, "tokens": TOKENS, "rounds": chosen.rounds}
+    spec = {
+        "run": "a run" if chosen.run else None,
+        "prompt": PROMPT,
+        "tokens": TOKENS,
+        "rounds": chosen.rounds,
+    }
     record(chosen.output, spec | {"shape": _shape(next(iter(models.values())))}, rows)
 
 
@@ -185,13 +194,19 @@ def _files(models: dict[str, GPT], folder: Path) -> dict[str, Any]:
     save_file(weights, folder / "dense.safetensors")
     plain = written(dense, folder / "model.onnx")
     small = quantised(plain)
-    files = {"torch float32": folder / "dense.safetensors", "ONNX Runtime float32": plain, "ONNX Runtime int8": small}
+    files = {
+        "torch float32": folder / "dense.safetensors",
+        "ONNX Runtime float32": plain,
+        "ONNX Runtime int8": small,
+    }
     found: dict[str, Any] = {}
     one = (torch.zeros(1, 1, dtype=torch.int64), torch.zeros(1, dtype=torch.int64))
     best = native.usable_instruction_sets()[:1]
     for name, model in models.items():
         path = folder / f"{len(files)}.st3run"
-        st3.engine.compile(model.decoder().eval(), one, threads=1, tune=False).save(path, instruction_sets=best)
+        st3.engine.compile(model.decoder().eval(), one, threads=1, tune=False).save(
+            path, instruction_sets=best
+        )
         files[f"st3 engine, {name}"] = path
         size = st3.save_sparse(model.state_dict(), folder / "model.sparse.safetensors")
         found[f"st3 sparse file, {name}"] = {"file MB": _megabytes(size.file_bytes)}
@@ -228,7 +243,9 @@ def _memory(name: str, file: str, shape: str) -> float:
 
 
 def _resident() -> int:
-    line = next(line for line in Path("/proc/self/status").read_text().splitlines() if line.startswith("VmRSS"))
+    line = next(
+        line for line in Path("/proc/self/status").read_text().splitlines() if line.startswith("VmRSS")
+    )
     return 1024 * int(line.split()[1])
 
 

@@ -94,7 +94,9 @@ def quantised(path: Path) -> Path:
     from onnxruntime.quantization import QuantType, quantize_dynamic
 
     target = path.with_name(f"int8-{path.name}")
-    quantize_dynamic(path, target, weight_type=QuantType.QInt8, per_channel=True, use_external_data_format=True)
+    quantize_dynamic(
+        path, target, weight_type=QuantType.QInt8, per_channel=True, use_external_data_format=True
+    )
     return target
 
 

@@ -209,7 +209,12 @@ def plans(count: int, isa: str) -> Iterator[Planned]:
 
 def _decoder(random: np.random.Generator) -> Program:
     """Token ids to rows, their keys into a state, attention to all of it: up to a place, by a mask, or causal."""
-    rows, heads, width, length = 1 + int(random.integers(5)), 2, int(random.integers(1, 40)), 5 + int(random.integers(9))
+    rows, heads, width, length = (
+        1 + int(random.integers(5)),
+        2,
+        int(random.integers(1, 40)),
+        5 + int(random.integers(9)),
+    )
     make = _Maker(random, (2 * rows,))  # the bits of int64 numbers
     a = make.add(Lookup, (rows, heads * width), "x", table=make.weights(length, heads * width))
     seen = View((1, heads, rows, width), (0, width, heads * width, 1))

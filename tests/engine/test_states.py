@@ -1,5 +1,6 @@
 """Models that change buffers of their own: a compiled model keeps a copy of them from call to call."""
 
+import itertools
 import threading
 import warnings
 
@@ -99,7 +100,7 @@ def small_gpt(**sizes) -> GPT:
 def read(fast, text: Tensor, sizes: list[int]) -> Tensor:
     """Return the scores of a text that is read in parts."""
     edges = [sum(sizes[:number]) for number in range(len(sizes) + 1)]
-    spans = zip(edges, edges[1:], strict=False)
+    spans = itertools.pairwise(edges)
     return torch.cat([fast(text[:, a:b], torch.arange(a, b)) for a, b in spans], 1)
 
 
@@ -166,7 +167,9 @@ def test_torch_compile_changes_the_models_own_buffers():
         assert quick(x).tolist() == [[8.0] * 3] * 2
         assert quick(x).tolist() == [[18.0] * 3] * 2
     assert int(model.calls) == 9
-    assert all("runs a graph in plain torch" in str(each.message) for each in said if "st3" in str(each.message))
+    assert all(
+        "runs a graph in plain torch" in str(each.message) for each in said if "st3" in str(each.message)
+    )
 
 
 # ---------------------------------------------------------------- files
@@ -209,5 +212,7 @@ def test_a_state_of_another_type_cannot_be_saved(tmp_path):
     fast = st3.engine.compile(Flag().eval(), torch.ones(1, 4))
     assert fast(torch.tensor([[1.0, -1.0, 2.0, 0.0]])).tolist() == [[1.0, 0.0, 2.0, 0.0]]
     assert fast(torch.tensor([[1.0, 1.0, 2.0, 0.0]])).tolist() == [[1.0, 1.0, 2.0, 0.0]]
-    with pytest.raises(ValueError, match="its buffer 'seen', which calls change, is torch.bool; a file holds float32"):
+    with pytest.raises(
+        ValueError, match=r"its buffer 'seen', which calls change, is torch\.bool; a file holds float32"
+    ):
         fast.save(tmp_path / "flag.st3run")

@@ -80,7 +80,9 @@ class _Graph:
             return None
         try:
             compiled = compile(_Bound(self.graph, fixed), tuple(free), **self.options)
-            if compiled.state:  # a compiled model has its own copy, and the caller wants the change in the model's
+            if (
+                compiled.state
+            ):  # a compiled model has its own copy, and the caller wants the change in the model's
                 raise ValueError(f"it changes {len(compiled.state)} buffers of the model")
             return compiled
         except (TypeError, ValueError) as refusal:

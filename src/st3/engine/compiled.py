@@ -58,9 +58,9 @@ def compile(
 class Compiled:
     """A compiled model, to be called like the model. A new input shape is compiled at its first call.
 
-    Several threads may call it at once. For a shape for which torch is faster, it calls the model in torch. A model that
-    changes buffers of its own, such as a cache of keys and values, has a copy of them here (`state`): each call changes
-    them, one call at a time, and `reset` brings them back.
+    Several threads may call it at once. For a shape for which torch is faster, it calls the model in torch. It has its
+    own copy of buffers that the model changes, such as a cache of keys and values (`state`): calls change it, one at a
+    time, and `reset` brings it back.
     """
 
     def __init__(
@@ -101,7 +101,7 @@ class Compiled:
 
     @property
     def state(self) -> dict[str, Tensor]:
-        """The buffers that calls change, such as a cache of keys and values: the tensors themselves, to read or write."""
+        """The buffers that calls change, such as keys and values of a text: the tensors themselves, to read or write."""
         return {name: state.tensor for name, state in self._states.items()}
 
     def reset(self) -> None:
@@ -143,7 +143,15 @@ class Compiled:
         buffers = dict(self._model.buffers())
         states = {name: buffers[name] for name in translation.states}
         save_program(
-            target, self._name, last.given, translation, program, states, self._threads, planned, instruction_sets
+            target,
+            self._name,
+            last.given,
+            translation,
+            program,
+            states,
+            self._threads,
+            planned,
+            instruction_sets,
         )
         return target
 

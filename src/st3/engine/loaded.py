@@ -55,7 +55,9 @@ class _Model:
         count = ctypes.c_int32()
         first = getattr(self.library, which)(self.handle, ctypes.byref(count))
         found = (_Described * count.value).from_address(first)
-        return [Tensor(each.name.decode(), tuple(each.shape[: each.dims]), DTYPES[each.type]) for each in found]
+        return [
+            Tensor(each.name.decode(), tuple(each.shape[: each.dims]), DTYPES[each.type]) for each in found
+        ]
 
     def __del__(self) -> None:
         if getattr(self, "handle", None):  # no names of modules here: they are gone when Python ends
@@ -86,7 +88,7 @@ class _Session:
         """Return a state's own memory as a tensor, which keeps the session alive."""
         address = self.library.st3_state(self.handle, number)
         memory = (ctypes.c_uint8 * (like.dtype.itemsize * math.prod(like.shape))).from_address(address)
-        memory.session = self
+        memory.session = self  # type: ignore[attr-defined]
         return torch.frombuffer(memory, dtype=like.dtype).view(like.shape)
 
     def reset(self) -> None:

@@ -204,7 +204,8 @@ def _(step: Softmax, sources: list[Tensor], shape: Shape) -> Tensor:
 @evaluate.register
 def _(step: Attention, sources: list[Tensor], shape: Shape) -> Tensor:
     query, keys, values = (
-        _view(source, view) for source, view in zip(sources, (step.query, step.keys, step.values), strict=False)
+        _view(source, view)
+        for source, view in zip(sources, (step.query, step.keys, step.values), strict=False)
     )
     shared = query.shape[1] // keys.shape[1]
     keys, values = keys.repeat_interleave(shared, 1), values.repeat_interleave(shared, 1)
@@ -212,7 +213,9 @@ def _(step: Attention, sources: list[Tensor], shape: Shape) -> Tensor:
     if step.until:
         until = _view(_numbers(sources[3]), step.until)
         mask = torch.arange(keys.shape[2]) <= until[:, None, :, None]
-    found = F.scaled_dot_product_attention(query, keys, values, mask, is_causal=step.is_causal, scale=step.scale)
+    found = F.scaled_dot_product_attention(
+        query, keys, values, mask, is_causal=step.is_causal, scale=step.scale
+    )
     return found.transpose(1, 2)
 
 

@@ -4,7 +4,7 @@ import time
 import warnings
 from collections.abc import Callable, Sequence
 from functools import cache
-from typing import Any, NoReturn, Protocol
+from typing import NoReturn, Protocol
 
 import torch
 from torch import Tensor
@@ -58,8 +58,7 @@ class Runtime:
         states: Sequence[Tensor] = (),
     ) -> None:
         tuner = Tuner(cache_file() if cache else None) if tune else None
-        self.use(make_plan(program, threads, tuner, isa, store))
-        self.states = tuple(states)
+        self.use(make_plan(program, threads, tuner, isa, store), states)
         if tuner:
             tuner.save()
 
@@ -70,78 +69,11 @@ class Runtime:
         made.use(planned)
         return made
 
-    def use(self, planned: Planned) -> None:
-        self.planned = planned
-        self.states: tuple[Tensor, ...] = ()
+    def use(self, planned: Planned, states: Sequence[Tensor] = ()) -> None:
+        self.planned, self.states = planned, tuple(states)
         self.sessions = [native.Session(planned.kernels, planned.plan)]  # those that no call uses now
         # Templates of the outputs; they are never written, so they take no physical memory.
         self.templates = [empty_tensor(shape) for shape in planned.outputs]
-
-    def run(self, *inputs: Tensor) -> tuple[Tensor, ...]:
-        """Return the program's outputs; they belong to the caller."""
-
-    def choices(self) -> Sequence[Choice]:
-        """Return the kernel chosen for every step."""
-
-    def step_milliseconds(self, program: Program) -> dict[str, float]:
-        """Return the time of each step now; two fused steps have one time, under the first one's name."""
-
-
-class Runtime:
-    """Runs a program with the compiled kernels; steps without a kernel run in torch.
-
-    Any number of calls may run at once. Each has a session of its own, which is kept for later calls; the weights are
-    shared. With `tune`, kernels are measured, and the results cached in the user's cache folder unless `cache=False`.
-    `isa` selects an instruction set other than the best. Every call changes the `states`, so calls of a program with
-    states must not overlap.
-    """
-
-    def __init__(
-        self,
-        program: Program,
-        threads: int = 1,
-        tune: bool = True,
-        isa: str | None = None,
-        cache: bool = True,
-        store: native.Store | None = None,
-        states: Sequence[Tensor] = (),
-    ) -> None:
-        tuner = Tuner(cache_file() if cache else None) if tune else None
-        self.use(make_plan(program, threads, tuner, isa, store))
-        self.states = tuple(states)
-        if tuner:
-            tuner.save()
-
-    @classmethod
-    def of(cls, planned: Planned) -> "Runtime":
-        """Return a runtime for a plan that exists."""
-        made = cls.__new__(cls)
-        made.use(planned)
-        return made
-
-    def use(self, planned: Planned) -> None:
-        self.planned = planned
-        self.states: tuple[Tensor, ...] = ()
-        self.sessions = [native.Session(planned.kernels, planned.plan)]  # those that no call uses now
-        # Templates of the outputs; they are never written, so they take no physical memory.
-        self.templates = [empty_tensor(shape) for shape in planned.outputs]
-
-    def fits(self, given: Sequence[Any]) -> bool:
-        """Return whether these are plain tensors that kernels can read in place."""
-        if len(given) != len(self.shapes):
-            return False
-        for each, shape in zip(given, self.shapes, strict=True):
-            if not (
-                type(each) is Tensor
-                and each.shape == shape
-                and each.dtype is torch.float32
-                and each.is_cpu
-                and each.layout is torch.strided
-                and each.is_contiguous()
-                and not each.is_neg()  # memory then holds the opposite sign
-            ):
-                return False
-        return True
 
     def run(self, *inputs: Tensor) -> tuple[Tensor, ...]:
         """Return the outputs for float32 tensors of the program's shapes; they share no memory with the inputs."""

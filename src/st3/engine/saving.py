@@ -57,7 +57,9 @@ def save_program(
     inputs = _inputs(name, leaves, program)
     for buffer, contents in states.items():
         if contents.dtype not in DTYPES:
-            raise ValueError(f"cannot save {name}: its buffer {buffer!r}, which calls change, is {contents.dtype}; {TYPES}")
+            raise ValueError(
+                f"cannot save {name}: its buffer {buffer!r}, which calls change, is {contents.dtype}; {TYPES}"
+            )
     read = _outputs(name, translation)
     if read != program.results:  # the model returns a value twice, or in another order
         program, planned = replace(program, outputs=(*read, *program.states.values())), None
@@ -104,7 +106,8 @@ def _inputs(name: str, leaves: Sequence[Any], program: Program) -> list[Tensor]:
             what = f"a {leaf.dtype} tensor" if isinstance(leaf, torch.Tensor) else repr(leaf)
             raise ValueError(f"cannot save {name}: argument {number} is {what}; {TYPES}")
     return [
-        Tensor(each, tuple(leaf.shape), leaf.dtype) for each, leaf in zip(program.arguments, leaves, strict=True)
+        Tensor(each, tuple(leaf.shape), leaf.dtype)
+        for each, leaf in zip(program.arguments, leaves, strict=True)
     ]
 
 
@@ -210,13 +213,14 @@ class _Content:
 
     def tensor(self, tensor: Tensor) -> bytes:
         shape = (ctypes.c_int64 * len(tensor.shape))(*tensor.shape)
-        contents = tensor.contents
-        is_zero = contents is None or not contents.any()
+        start = tensor.contents
         return bytes(
             schema.FileTensor(
                 name=self.text(tensor.name),
                 shape=self.append(bytes(shape)),
-                contents=0 if is_zero else self.append(contents.contiguous().numpy().tobytes()),
+                contents=0
+                if start is None or not start.any()
+                else self.append(start.contiguous().numpy().tobytes()),
                 dims=len(tensor.shape),
                 type=DTYPES.index(tensor.dtype),
             )

@@ -35,7 +35,7 @@ class Specialisation:
             self.fast = runner
 
     def fits_fast_path(self, args: tuple[Any, ...]) -> bool:
-        """Return whether `run_fast_path` may be called with these arguments: plain tensors that kernels read in place."""
+        """Return whether these are plain tensors that kernels can read in place, for `run_fast_path`."""
         if self.fast is None or len(args) != len(self.expected):
             return False
         for each, (shape, dtype) in zip(args, self.expected, strict=True):

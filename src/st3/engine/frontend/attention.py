@@ -14,7 +14,10 @@ from .aten_call import COPIES, AtenCall, NotCovered, aten, covers, fixed_shape
 from .shapes import RESHAPES, VIEWS
 from .torch_call import Read, TorchCall, as_view, from_float_bits, to_float_bits
 
-INSIDE = {aten.le.Tensor: (0, 1), aten.ge.Tensor: (1, 0)}  # operator -> which operand is the place, which the last one
+INSIDE = {
+    aten.le.Tensor: (0, 1),
+    aten.ge.Tensor: (1, 0),
+}  # operator -> which operand is the place, which the last one
 
 
 @covers(aten.embedding.default, only_floats=False)
@@ -54,7 +57,11 @@ def _place(op: AtenCall, axis: int, index: str, source: str) -> Step:
 def _attention(op: AtenCall) -> TorchCall:
     if len(op.shape) != 4 or op["dropout_p"]:
         raise NotCovered("it is not attention of several heads without dropout")
-    (first, query), (second, keys), (third, values) = _view(op, "query"), _shared(op, "key"), _shared(op, "value")
+    (first, query), (second, keys), (third, values) = (
+        _view(op, "query"),
+        _shared(op, "key"),
+        _shared(op, "value"),
+    )
     images, heads, rows, columns = query.shape
     if {view.shape[0] for view in (keys, values)} != {images} or keys.shape[1] != values.shape[1]:
         raise NotCovered("its keys and values are broadcast")
@@ -147,7 +154,9 @@ def scores(mask: Tensor) -> Tensor:
 def _mask(op: AtenCall, mask: Any, shape: Shape) -> tuple[str, View]:
     sides = _shape(op, mask)
     name = _in_torch(op, TorchCall(scores, (mask,), {}, f"{mask.name}:scores", is_value=True), sides)
-    found = as_view(TorchCall(torch.Tensor.expand, (Read(name), shape), {}, name, is_value=True), {name: sides})
+    found = as_view(
+        TorchCall(torch.Tensor.expand, (Read(name), shape), {}, name, is_value=True), {name: sides}
+    )
     assert found is not None
     if shape[3] > 1 and found[1].strides[3] != 1:
         raise NotCovered("its mask is the same for all places")

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from ..program import Affine, Conv, Floats, GroupNorm, Linear, Norm, Pair, Reshape, Shape, Step
 from .aten_call import AtenCall, NotCovered, aten, covers
-from .torch_call import Read
+from .torch_call import Read, TorchCall
 
 Sides = tuple[tuple[int, int], tuple[int, int]]  # (top, bottom), (left, right)
 
@@ -107,7 +107,7 @@ def _undilate(weight: Floats, axis: int, dilation: int) -> Floats:
 
 
 @covers(aten.convolution.default)
-def _convolution(op: AtenCall) -> Step | Read:
+def _convolution(op: AtenCall) -> Step | Read | TorchCall:
     if op["transposed"]:
         raise NotCovered("it is transposed")
     return _conv(op)

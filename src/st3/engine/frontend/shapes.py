@@ -150,7 +150,7 @@ def _windows(op: AtenCall) -> dict[str, Any]:
 
 
 @covers(aten.adaptive_avg_pool2d.default)
-def _adaptive_average(op: AtenCall) -> Step | Read:
+def _adaptive_average(op: AtenCall) -> Step | Read | TorchCall:
     shape = op.need_rank("self", 4)
     if op.shape == shape:
         return Read(op.value("self"))

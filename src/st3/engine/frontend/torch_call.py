@@ -15,7 +15,15 @@ from torch.nn import functional as F
 
 from ..program import View
 
-__all__ = ["Read", "TorchCall", "as_view", "float_bits_shape", "from_float_bits", "substitute", "to_float_bits"]
+__all__ = [
+    "Read",
+    "TorchCall",
+    "as_view",
+    "float_bits_shape",
+    "from_float_bits",
+    "substitute",
+    "to_float_bits",
+]
 
 WIDTH = 4  # bytes of a float32
 

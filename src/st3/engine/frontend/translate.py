@@ -35,7 +35,7 @@ __all__ = ["Translation", "translate"]
 
 @dataclass(frozen=True)
 class Translation:
-    """A program, the leaves of the model's output (values, torch calls on values, constants), and its states' buffers."""
+    """A program, the leaves of the model's output (values, torch calls, constants), and the buffers that are states."""
 
     program: Program
     leaves: tuple[Any, ...]
@@ -89,7 +89,11 @@ class _Walk:
         if isinstance(part, Read) or not part.is_value:
             return part
         if part.name not in self.shapes:
-            step = select_channels(part, self.shapes, self.steps) or self._reshape(part) or _in_torch(part, NO_STEP)
+            step = (
+                select_channels(part, self.shapes, self.steps)
+                or self._reshape(part)
+                or _in_torch(part, NO_STEP)
+            )
             self._add_step(step, self.nodes[part.name], part)
         return Read(part.name)
 
@@ -99,17 +103,28 @@ class _Walk:
         if isinstance(made, Read):
             return made.name
         if not isinstance(made, TorchCall):
-            raise ValueError("a buffer that the model changes becomes a constant; the engine cannot keep it between calls")
+            raise ValueError(
+                "a buffer that the model changes becomes a constant; the engine cannot keep it between calls"
+            )
         node = self.nodes[made.name]
         call = TorchCall(to_float_bits, (made,), {}, f"{made.name}:bits", is_value=True)
         if call.name not in self.shapes:
-            self._add_step(_in_torch(call, NO_STEP), node, call, float_bits_shape(node.meta["val"].dtype, fixed_shape(node)))
+            self._add_step(
+                _in_torch(call, NO_STEP),
+                node,
+                call,
+                float_bits_shape(node.meta["val"].dtype, fixed_shape(node)),
+            )
         return call.name
 
     def _reshape(self, part: TorchCall) -> Step | None:
         """Return the step if a view has all elements of a value in their order."""
         found = as_view(part, self.shapes) if _is_made_of_views(part) else None
-        if not found or not found[1].is_whole or math.prod(found[1].shape) != math.prod(self.shapes[found[0]]):
+        if (
+            not found
+            or not found[1].is_whole
+            or math.prod(found[1].shape) != math.prod(self.shapes[found[0]])
+        ):
             return None
         return Reshape(name="", sources=(found[0],), target=part.name)
 

@@ -103,7 +103,8 @@ class Assembly:
     def epilogue(self, activation: Activation | None, mask: npt.NDArray[Any] | None) -> Structure:
         """Return what follows a sum: an activation, and zeros outside the mask."""
         low, high, function = clamp(activation)
-        return schema.Epilogue(mask=self.keep(mask), low=low, high=high, function=function)
+        made: Structure = schema.Epilogue(mask=self.keep(mask), low=low, high=high, function=function)
+        return made
 
     def hold(self, structure: Structure) -> int:
         """Keep a structure that another one points to, and return its reference."""

@@ -136,7 +136,7 @@ def make_sparse(
     convolution: Convolution, assembly: Assembly, config: Config, tiles: list[Tile], bounds: list[int]
 ) -> Structure:
     lists = pack_sparse(convolution.nonzeros, tiles[0].variant.outputs, config.channels_per_block, bounds)
-    return schema.Sparse(
+    made: Structure = schema.Sparse(
         items=assembly.keep(lists.items),
         lowest_offset=lists.lowest_offset,
         outputs=assembly.keep(lists.outputs),
@@ -147,6 +147,7 @@ def make_sparse(
         tile_major=is_tile_major(convolution, config, tiles),
         **common_fields(convolution, assembly, tiles),
     )
+    return made
 
 
 def make_dense(
@@ -154,7 +155,7 @@ def make_dense(
 ) -> Structure:
     taps_per_block = config.channels_per_block * int(np.prod(convolution.weight.shape[2:]))
     packed = pack_dense(convolution.weight, tiles[0].variant.outputs, taps_per_block, bounds)
-    return schema.Dense(
+    made: Structure = schema.Dense(
         weights=assembly.keep(packed.weights),
         starts=assembly.keep(packed.starts),
         taps=assembly.keep(all_taps(convolution)),
@@ -165,6 +166,7 @@ def make_dense(
         tile_major=is_tile_major(convolution, config, tiles),
         **common_fields(convolution, assembly, tiles),
     )
+    return made
 
 
 def make_lanewise(
@@ -185,9 +187,7 @@ def all_taps(convolution: Convolution) -> Ints:
     return tap_offsets(convolution.source.field, channel, dy, dx)
 
 
-def make_depthwise(
-    convolution: Convolution, assembly: Assembly, tiles: list[Tile]
-) -> tuple[Structure, int]:
+def make_depthwise(convolution: Convolution, assembly: Assembly, tiles: list[Tile]) -> tuple[Structure, int]:
     source, images = convolution.source.field, convolution.target.field.groups
     channels = len(convolution.weight)
     per_task = max(1, min(8, channels * images // (4 * convolution.threads)))

@@ -144,7 +144,7 @@ def lanewise_structure(
         for lane, variant in each
     ]
     packed = pack_dense(convolution.weight, bundle_size(convolution), len(taps), bounds)
-    return schema.Lanewise(
+    made: Structure = schema.Lanewise(
         weights=assembly.keep(packed.weights),
         starts=assembly.keep(np.append(packed.starts, packed.weights.size)),
         taps=assembly.keep(np.append(taps, np.repeat(taps[-1:], schema.number("LANEWISE_PREFETCH")))),
@@ -155,3 +155,4 @@ def lanewise_structure(
         group_count=len(bounds) - 1,
         **common,
     )
+    return made

@@ -110,7 +110,9 @@ def make_plan(
         else:
             segments.append(own)
         choices |= _describe(operation, alternative, measured, own, part)
-    scratch = max([each.scratch for each, _ in chosen if each] + [each.scratch for each in planner.operations])
+    scratch = max(
+        [each.scratch for each, _ in chosen if each] + [each.scratch for each in planner.operations]
+    )
     return Planned(
         kernels,
         assembly.finish(arena, scratch, slots, parts, threads),
@@ -153,10 +155,14 @@ def _deliver_outputs(planner: Planner) -> None:
     for number, name in enumerate(program.results):
         _deliver(planner, name, planner.result(number))
     homes = {state: PlainArray(None, planner.slots[state]) for state in program.states}
-    kept = {state: name for state, name in program.states.items() if planner.values[name].plain != homes[state]}
+    kept = {
+        state: name for state, name in program.states.items() if planner.values[name].plain != homes[state]
+    }
     for name in kept.values():
         value = planner.values[name]
-        if value.plain and value.plain.slot >= 0:  # another state, perhaps: it may have changed when this one is written
+        if (
+            value.plain and value.plain.slot >= 0
+        ):  # another state, perhaps: it may have changed when this one is written
             copy = PlainArray(planner.buffer(value.size))
             planner.emit(planner.moves.copy(name, value.plain, copy, value.size))
             value.plain = copy

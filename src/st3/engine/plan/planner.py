@@ -28,7 +28,9 @@ class Planner:
         self.values = {name: Value(shape) for name, shape in program.shapes.items()}
         # The caller's tensors: arguments, results, states.
         self.slots = {name: slot for slot, name in enumerate(program.arguments)}
-        self.slots |= {name: slot for slot, name in enumerate(program.states, len(self.slots) + len(program.results))}
+        self.slots |= {
+            name: slot for slot, name in enumerate(program.states, len(self.slots) + len(program.results))
+        }
         for name, slot in self.slots.items():
             self.values[name].plain = PlainArray(None, slot)
         self.pending: dict[str, Conv] = {}  # convolutions to be emitted with their reader, as a chain

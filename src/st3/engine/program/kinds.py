@@ -258,7 +258,7 @@ class Softmax(Step):
 
 @dataclass(frozen=True)
 class View:
-    """Some elements of a value in contiguous order, which torch would return as a view; offset and strides count them."""
+    """Some elements of a value, as torch would return them without a copy; offset and strides count elements."""
 
     shape: Shape
     strides: Shape

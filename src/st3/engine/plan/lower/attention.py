@@ -1,5 +1,6 @@
 """The rules for attention, rows of a table, and rows put into a state: all on values in contiguous order."""
 
+import itertools
 import math
 from ctypes import Structure
 
@@ -35,7 +36,11 @@ def _(step: Attention, planner: Planner) -> None:
             return {f"{name}_image": image, f"{name}_head": head, f"{name}_row": row}
 
         def place(name: str, array: PlainArray | None, view: View | None = None) -> dict[str, int | None]:
-            at = assembly.address(array.buffer) + 4 * (view.offset if view else 0) if array and array.buffer else None
+            at = (
+                assembly.address(array.buffer) + 4 * (view.offset if view else 0)
+                if array and array.buffer
+                else None
+            )
             return {name: at, f"{name}_slot": array.slot if array else -1}
 
         until_image, until_row = step.until.strides if step.until else (0, 0)
@@ -143,7 +148,7 @@ def _single_stride(shape: tuple[int, ...], strides: tuple[int, ...]) -> int | No
     long = [(side, stride) for side, stride in zip(shape, strides, strict=True) if side > 1]
     if not long:
         return 0
-    for (_, outer), (side, inner) in zip(long, long[1:], strict=False):
+    for (_, outer), (side, inner) in itertools.pairwise(long):
         if outer != side * inner:
             return None
     return long[-1][1]
