@@ -98,7 +98,7 @@ _add(
 _add(
     Budget(
         "text",
-        "a small GPT on the embedded book: half an hour in all on two cores, no download",
+        "a small GPT on the embedded book: an hour in all on two cores, no download",
         {"gpt": Setting("text", "gpt", "text", (0.8, 0.9, 0.95))},
         seeds=(0, 1, 2),
     )

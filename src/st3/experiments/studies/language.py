@@ -55,5 +55,11 @@ class Language(Study):
     )
 
     def panels(self) -> Sequence[Panel]:
-        series = (ST3, ON_FEATHERS_RAMP, ON_TOPKS_RAMP, GMP, FEATHER, TOPK, TOPK_OWN_RECIPE, PDP)
-        return [Panel("GPT on text (lower is better)", series, "gpt")]
+        return [
+            Panel(
+                "Thresholds and ramps (lower is better)",
+                (ST3, ON_FEATHERS_RAMP, ON_TOPKS_RAMP, GMP, FEATHER),
+                "gpt",
+            ),
+            Panel("TopK and PDP (lower is better)", (ST3, ON_TOPKS_RAMP, TOPK, TOPK_OWN_RECIPE, PDP), "gpt"),
+        ]
