@@ -92,8 +92,9 @@ class RandomNet(nn.Module):
                 nn.MaxPool2d(3, 1, 1),
                 nn.AvgPool2d(3, 1, 1),
                 nn.AvgPool2d(3, 1, 1, count_include_pad=False),
+                nn.Upsample((9, 7), mode="bilinear", align_corners=b % 2 == 0),
             ]
-            return pools[a % 3], channels
+            return pools[a % 4], channels
         return nn.Identity(), 2 * channels if kind == "cat" and channels <= 8 else channels
 
     def forward(self, x: Tensor) -> Any:

@@ -101,7 +101,7 @@ class Compiled:
 
     @property
     def state(self) -> dict[str, Tensor]:
-        """The buffers that calls change, such as keys and values of a text: the tensors themselves, to read or write."""
+        """The buffers that calls change, such as a cache of keys and values: the tensors themselves."""
         return {name: state.tensor for name, state in self._states.items()}
 
     def reset(self) -> None:

@@ -6,7 +6,7 @@ import hashlib
 import os
 from collections.abc import Sequence
 from ctypes import POINTER, byref, c_char_p, c_double, c_float, c_int32, c_int64, c_uint64, c_void_p
-from functools import cache
+from functools import cache, cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -128,7 +128,7 @@ class Kernels:
             known = self.variants.setdefault(schema.schema().kinds[kind].lower(), [])
             known.append(Variant(high, wide, step, outputs, len(known)))
 
-    @property
+    @cached_property
     def most_outputs(self) -> int:
         """The most outputs that a kernel computes at a time; it may read as many biases beyond the last output."""
         return max(each.outputs for some in self.variants.values() for each in some)

@@ -126,9 +126,9 @@ def _addmm(op: AtenCall) -> Step:
     bias = op.array("self")
     if bias.ndim != 1:
         raise NotCovered("it adds a matrix")
-    weight = op.array("mat2")
-    bias = np.array(np.broadcast_to(bias, (weight.shape[1],)))
-    return _make_linear(op, op.value("mat1"), np.ascontiguousarray(weight.T), bias)
+    weight = op.array("mat2", is_transposed=True)
+    bias = np.array(np.broadcast_to(bias, (weight.shape[0],)))
+    return _make_linear(op, op.value("mat1"), weight, bias)
 
 
 @covers(aten.mm.default, aten.matmul.default)
@@ -137,7 +137,7 @@ def _matmul(op: AtenCall) -> Step:
     if not isinstance(op[right], Tensor) or op[right].ndim != 2:
         raise NotCovered("its right operand is not a constant matrix")
     _need_batch(op, "self")
-    return _make_linear(op, op.value("self"), np.ascontiguousarray(op.array(right).T), None)
+    return _make_linear(op, op.value("self"), op.array(right, is_transposed=True), None)
 
 
 def _need_batch(op: AtenCall, name: str) -> None:

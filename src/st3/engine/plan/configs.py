@@ -5,9 +5,10 @@ A config is one such way. Candidates come with estimated costs; only the best es
 
 import itertools
 from collections.abc import Iterable, Iterator
+from functools import lru_cache
 from typing import TYPE_CHECKING, NamedTuple
 
-from ..native import Variant
+from ..native import Kernels, Variant
 
 if TYPE_CHECKING:
     from .convolution import Convolution
@@ -27,12 +28,19 @@ class TileSizes:
     def __init__(self, variants: Iterable[Variant], step: int) -> None:
         known = [variant for variant in variants if variant.step == step]
         self.sizes = {(variant.rows, variant.columns): variant for variant in known}
+        self.tilings_made: dict[tuple[int, ...], list[Tile] | None] = {}  # layers of a network are much alike
 
     def tiling(self, height: int, width: int, down: int, across: int) -> list[Tile] | None:
         """Divide a plane into `down` times `across` tiles of nearly equal size.
 
         None if a size has no kernel, or the kernels compute different numbers of outputs at a time.
         """
+        key = (height, width, down, across)
+        if key not in self.tilings_made:
+            self.tilings_made[key] = self._divide(*key)
+        return self.tilings_made[key]
+
+    def _divide(self, height: int, width: int, down: int, across: int) -> list[Tile] | None:
         ys = [height * i // down for i in range(down + 1)]
         xs = [width * i // across for i in range(across + 1)]
         tiles = []
@@ -59,6 +67,11 @@ class TileSizes:
     def single_vectors(self, height: int, width: int) -> list[Tile]:
         """Return tiles of one vector each, which always exist."""
         return [Tile(y, x, self.sizes[1, 1]) for y in range(height) for x in range(width)]
+
+
+@lru_cache(maxsize=16)
+def tile_sizes(kernels: Kernels, kernel: str, step: int) -> TileSizes:
+    return TileSizes(kernels.variants[kernel], step)
 
 
 class Config(NamedTuple):

@@ -15,7 +15,15 @@ import numpy as np
 from .. import native, schema
 from ..program import Activation, Floats
 from .assemble import Alternative, Assembly
-from .configs import Config, Tile, TileSizes, dense_candidates, depthwise_candidates, sparse_candidates
+from .configs import (
+    Config,
+    Tile,
+    TileSizes,
+    dense_candidates,
+    depthwise_candidates,
+    sparse_candidates,
+    tile_sizes,
+)
 from .lanewise import KERNEL as LANEWISE
 from .lanewise import lanewise_candidates, lanewise_structure, lanewise_tiles
 from .layout import Ints, part_of_row, row_parts
@@ -63,7 +71,7 @@ class Convolution:
 
     def tile_sizes(self, kernel: str) -> TileSizes:
         step = self.step[1] if self.step[1] in (1, 2) else 0
-        return TileSizes(self.kernels.variants[kernel], step)
+        return tile_sizes(self.kernels, kernel, step)
 
     def tiles(self, config: Config) -> list[Tile]:
         if config.kernel == LANEWISE:
