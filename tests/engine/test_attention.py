@@ -58,12 +58,16 @@ class Heads(nn.Module):
                 return (places < lengths)[:, None, None]
             case "float":
                 return (places * -0.1 * lengths)[:, None, None].expand(-1, 1, len(places), -1)
+            case "triangle":
+                return places <= places[:, None]
+            case "all":
+                return torch.ones(len(places), len(places), dtype=torch.bool)
             case "until":
                 return places <= lengths  # one number per row, for all images
         return None
 
 
-@pytest.mark.parametrize("way", ["none", "causal", "bool", "float", "until"])
+@pytest.mark.parametrize("way", ["none", "causal", "triangle", "all", "bool", "float", "until"])
 @pytest.mark.parametrize(
     ("batch", "rows", "heads", "keys", "width"),
     [(1, 1, 2, 2, 8), (2, 3, 4, 2, 5), (2, 7, 4, 1, 24), (1, 37, 2, 2, 64), (1, 100, 1, 1, 17)],
@@ -77,6 +81,59 @@ def test_the_forms_in_which_models_write_attention(way, batch, rows, heads, keys
     with torch.no_grad():
         assert_close(fast(x, lengths), model(x, lengths))
     assert [type(step) for step in fast.program].count(Attention) == 1
+
+
+class Written(nn.Module):
+    """Attention whose mask or heads look like a usual form, and are not."""
+
+    def __init__(self, way: str) -> None:
+        super().__init__()
+        self.way = way
+
+    def forward(self, x: Tensor, numbers: Tensor) -> Tensor:
+        places = torch.arange(4)
+        match self.way:
+            case "a number per image":
+                mask = places <= numbers[:, None, None, None]
+            case "transposed":
+                mask = (places <= numbers[:, None]).t()
+            case "one number":
+                mask = (places <= numbers[0])[None]
+            case "a constant row":
+                mask = torch.tensor([[True, False, False, False]])
+            case _:
+                return F.scaled_dot_product_attention(x[:, :1], x, x)
+        return F.scaled_dot_product_attention(x, x, x, mask)
+
+
+@pytest.mark.parametrize(
+    "way", ["a number per image", "transposed", "one number", "a constant row", "one head for many keys"]
+)
+def test_forms_that_look_like_others(way):
+    torch.manual_seed(0)
+    model, x, numbers = Written(way).eval(), torch.randn(4, 2, 4, 8), torch.tensor([3, 0, 2, 1])
+    fast = st3.engine.compile(model, (x, numbers), threads=1, tune=False)
+    assert_close(fast(x, numbers), model(x, numbers))
+
+
+def test_a_batch_with_attention_is_not_computed_in_parts():
+    class Pictures(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.conv = nn.Conv2d(3, 16, 3, padding=1)
+
+        def forward(self, x: Tensor) -> Tensor:
+            x = self.conv(x)
+            rows = x.view(len(x), 1, 16, -1)
+            return F.scaled_dot_product_attention(rows, rows, rows).view(x.shape)
+
+    model, x = Pictures().eval(), torch.randn(64, 3, 32, 32)
+    fast = st3.engine.compile(model, x, threads=1, tune=False)
+    planned = fast._last.runner.planned
+    assert planned.plan.parts == 1
+    assert plan_corpus.verify(planned) == ""
+    with torch.no_grad():
+        assert_close(fast(x), model(x))
 
 
 def test_a_row_that_sees_nothing_is_zero():

@@ -17,7 +17,6 @@ IN_TORCH = {
     "squeeze-excite": [],
     "attention": [
         ["transpose", "cat", "add"],
-        [*["permute", "unbind", "getitem"] * 3, "scaled_dot_product_attention", "transpose", "reshape"],
         ["select"],
     ],
     "many answers": [
@@ -35,7 +34,7 @@ IN_TORCH = {
     "scores": [],
     "weight-normed": [],
     "recurrent": [["lstm", "getitem"]] * 3,
-    "embedding": [["embedding"]],
+    "embedding": [],
 }
 
 

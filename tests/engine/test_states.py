@@ -84,6 +84,69 @@ def test_a_state_whose_old_contents_are_read_too():
         assert_close(fast(x, places), model(x, places))
 
 
+class Cached(nn.Module):
+    """Puts a row into a cache; `way` says what else it does with the cache's old contents."""
+
+    def __init__(self, way: str) -> None:
+        super().__init__()
+        self.way = way
+        self.register_buffer("cache", torch.arange(24.0).view(6, 4))
+        self.register_buffer("before", torch.zeros(6, 4))
+
+    def forward(self, x: Tensor, places: Tensor) -> Tensor:
+        if self.way == "copied":
+            self.before.copy_(self.cache)
+        old = self.cache.clone()
+        if self.way == "moved":
+            x = self.cache[1:3].clone()
+        if self.way == "negative":
+            self.cache[places - 6] = x
+        else:
+            self.cache.index_copy_(0, places, x)
+        return old if self.way == "returned" else self.cache * 2
+
+
+@pytest.mark.parametrize("way", ["returned", "copied", "moved", "negative"])
+def test_rows_in_place_do_not_change_what_is_read_of_before(way):
+    torch.manual_seed(0)
+    model = Cached(way).eval()
+    fast = st3.engine.compile(model, (torch.randn(2, 4), torch.tensor([0, 1])), tune=False)
+    for _ in range(3):
+        x, places = torch.randn(2, 4), torch.randperm(6)[:2]
+        assert_close(fast(x, places), model(x, places))
+        for name, state in fast.state.items():
+            assert torch.equal(state, getattr(model, name))
+
+
+class Sometimes(nn.Module):
+    """Changes its buffers for one row only; the count is also the number of a row."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.words = nn.Embedding(5, 4)
+        self.register_buffer("calls", torch.zeros(1, dtype=torch.int32))
+        self.register_buffer("sum", torch.zeros(4))
+
+    def forward(self, x: Tensor) -> Tensor:
+        if len(x) == 1:
+            self.calls.add_(1)
+            self.sum.add_(x[0])
+        return x + self.sum + self.words(self.calls)
+
+
+@torch.no_grad()
+def test_a_shape_that_only_reads_a_state_sees_what_others_have_written():
+    torch.manual_seed(0)
+    model = Sometimes().eval()
+    for first in (1, 2):
+        model.calls.zero_()
+        model.sum.zero_()
+        fast = st3.engine.compile(model, torch.randn(first, 4), tune=False)
+        for rows in (1, 2, 1, 2, 2):
+            x = torch.randn(rows, 4)
+            assert_close(fast(x), model(x))
+
+
 # ---------------------------------------------------------------- text
 
 

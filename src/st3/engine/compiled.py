@@ -4,7 +4,7 @@ import os
 import statistics
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -161,7 +161,7 @@ class Compiled:
     def _translated(self, leaves: list[Any]) -> tuple[Translation, Program]:
         args, kwargs = tree_unflatten(leaves, self._spec)
         with self._model.whole() as model:
-            translation = _translate(model, args, kwargs)
+            translation = _translate(model, args, kwargs, self._states)
             return translation, optimise(translation.program)
 
     def _for(self, leaves: list[Any], spec: TreeSpec) -> Specialisation | OwnWay:
@@ -179,10 +179,11 @@ class Compiled:
     def _compile(self, leaves: list[Any], spec: TreeSpec) -> Specialisation | OwnWay:
         args, kwargs = tree_unflatten(leaves, spec)
         with self._model.whole() as model:
-            translation = _translate(model, args, kwargs)
+            translation = _translate(model, args, kwargs, self._states)
             program = optimise(translation.program)
-            for name in translation.states:
-                self._states.setdefault(name, _State(dict(model.named_buffers())[name]))
+            for name in set(translation.states) - set(self._states):
+                self._states[name] = _State(dict(model.named_buffers())[name])
+                self._specialisations.clear()  # they have it as a constant
             states = [self._states[name].bits for name in translation.states]
             runner = make_runner(program, self._threads, self._tune, self._store, states)
             made = Specialisation(translation, runner, leaves)
@@ -215,9 +216,11 @@ class _State:
         self.tensor = from_float_bits(self.bits.view(-1), buffer.dtype, tuple(buffer.shape))
 
 
-def _translate(model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Translation:
+def _translate(
+    model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], known_states: Iterable[str]
+) -> Translation:
     try:
-        captured = capture(model, args, kwargs)
+        captured = capture(model, args, kwargs, known_states)
     except ValueError:
         _check_runs(model, args, kwargs)
         raise

@@ -9,7 +9,7 @@ from typing import Any
 
 import torch
 
-from . import native
+from . import native, schema
 from .checks import check_input, shape_text
 from .process_state import Lock, plain_torch
 from .run import refuse_no_storage
@@ -80,8 +80,9 @@ class _Session:
         slots = (ctypes.c_void_p * len(addresses))(*addresses)
         start = ctypes.addressof(slots)
         error = ctypes.create_string_buffer(ERROR_BYTES)
-        if self.library.st3_run(self.handle, start, start + 8 * len(inputs), error):
-            is_input = b"out of range" in error.value
+        fault = self.library.st3_run(self.handle, start, start + 8 * len(inputs), error)
+        if fault:
+            is_input = fault == schema.number("BAD_NUMBER")
             raise IndexError(native.BAD_NUMBER) if is_input else native.NativeError(text(error))
 
     def state(self, number: int, like: Tensor) -> torch.Tensor:

@@ -226,8 +226,11 @@ def _(step: Lookup, sources: list[Tensor], shape: Shape) -> Tensor:
 
 @evaluate.register
 def _(step: Place, sources: list[Tensor], shape: Shape) -> Tensor:
-    whole, rows, numbers = sources
-    return whole.index_copy(step.axis, _numbers(numbers), _view(rows, step.rows))
+    whole, rows, bits = sources
+    numbers = _numbers(bits)
+    if step.wraps:
+        numbers = torch.where(numbers < 0, numbers + whole.shape[step.axis], numbers)
+    return whole.index_copy(step.axis, numbers, _view(rows, step.rows))
 
 
 def _view(x: Tensor, view: View) -> Tensor:

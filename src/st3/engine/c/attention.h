@@ -200,6 +200,13 @@ static void run_attention(const void* arguments, int32_t task, const Context* co
     }
 }
 
+// The number of a row, or -1 if there is no such row.
+INLINE int64_t row_number(const Numbered* n, const int64_t* at) {
+    int64_t number = __atomic_load_n(at, __ATOMIC_RELAXED);
+    if (number < 0 && n->wraps) number += n->limit;
+    return number < n->limit && number >= 0 ? number : -1;
+}
+
 // Tasks: parts (heads of a cache). A number outside the range is a fault of the caller's input: nothing is copied then.
 static void run_numbered(const void* arguments, int32_t task, const Context* context) {
     const Numbered* n = arguments;
@@ -207,12 +214,14 @@ static void run_numbered(const void* arguments, int32_t task, const Context* con
     const float* in = array_of(n->in, n->in_slot, context) + task * n->in_part;
     float* out = (float*)array_of(n->out, n->out_slot, context) + task * n->out_part;
     for (int32_t i = 0; i < n->rows; i++)
-        if (numbers[i] < 0 || numbers[i] >= n->limit) {
+        if (row_number(n, numbers + i) < 0) {
             atomic_store_explicit(context->fault, BAD_NUMBER, memory_order_relaxed);
             return;
         }
     for (int32_t i = 0; i < n->rows; i++) {
-        const int64_t from = n->is_target ? i : numbers[i], to = n->is_target ? numbers[i] : i;
+        const int64_t number = row_number(n, numbers + i);  // checked again: a hostile file may change what it reads
+        if (number < 0) return;
+        const int64_t from = n->is_target ? i : number, to = n->is_target ? number : i;
         memcpy(out + to * n->out_row, in + from * n->in_row, n->width * 4ll);
     }
 }

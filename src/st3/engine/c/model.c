@@ -306,7 +306,7 @@ int32_t st3_run(st3_session* session, const void* const* inputs, float* const* o
     if (!fault) return 0;
     fail(error, fault == BAD_NUMBER ? "an input holds a token id or a position that is out of range"
                                     : "could not start threads in a forked process");
-    return -1;
+    return fault;
 }
 
 void* st3_state(st3_session* session, int32_t number) {

@@ -234,10 +234,11 @@ enum { KINDS_OF(AS_ENUM) KINDS };
 
 // Rows copied by number: out[i] = in[numbers[i]], or with is_target out[numbers[i]] = in[i], in each of several parts.
 //   numbers     int64, each below `limit`
+//   wraps       negative numbers count from the end
 #define FIELDS_Numbered(S, P, L, I, U, F, N) \
     P(S, const float, in) P(S, float, out) P(S, const float, numbers) \
     L(S, in_part) L(S, in_row) L(S, out_part) L(S, out_row) L(S, limit) \
-    I(S, parts) I(S, rows) I(S, width) I(S, is_target) I(S, in_slot) I(S, out_slot) I(S, numbers_slot)
+    I(S, parts) I(S, rows) I(S, width) I(S, is_target) I(S, wraps) I(S, in_slot) I(S, out_slot) I(S, numbers_slot)
 
 // A step of a plan: its kind, its number of tasks, and where its structure starts, in bytes.
 #define FIELDS_Step(S, P, L, I, U, F, N) I(S, kind) I(S, tasks) L(S, arguments)

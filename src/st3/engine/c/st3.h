@@ -70,8 +70,8 @@ ST3_API st3_session* st3_start(const st3_model* model, int32_t threads, char* er
 
 // Computes the outputs; nothing is allocated. inputs[i] and outputs[i] point to as many elements as the tensor has; their
 // addresses are multiples of an element's size, and outputs overlap neither each other nor an input.
-// Returns 0, or -1 on failure: an input holds a token id or a position that is out of range; or a forked process cannot
-// start threads of its own. Outputs are then undefined. The steps after the one that found it are not run, so that a model
+// Returns 0; 1 if an input holds a token id or a position that is out of range; -1 if a forked process cannot start
+// threads of its own. Outputs are then undefined. The steps after the one that found it are not run, so that a model
 // which looks its tokens and positions up first, as language models do, has the states that it had before.
 ST3_API int32_t st3_run(st3_session* session, const void* const* inputs, float* const* outputs, char* error);
 

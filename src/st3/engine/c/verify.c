@@ -167,8 +167,11 @@ static int check_sizes(Check* check, const Plan* plan) {
                  REQUIRE(check, check->inputs >= 0 && check->outputs >= 0, "slot_count") &&
                  REQUIRE(check, (wide)check->inputs + check->outputs <= plan->slot_count, "slot_count") &&
                  REQUIRE(check, plan->parts == 1 || check->inputs + check->outputs == plan->slot_count, "parts");
-    for (int32_t i = 0; i < plan->slot_count && passed; i++)
-        passed = REQUIRE(check, plan->slots[i] >= 0 && (wide)plan->slots[i] * plan->parts <= MOST_FLOATS, "slots");
+    wide floats = 0;
+    for (int32_t i = 0; i < plan->slot_count && passed; i++) {
+        floats += (wide)plan->slots[i] * plan->parts;
+        passed = REQUIRE(check, plan->slots[i] >= 0 && floats <= MOST_FLOATS, "slots");
+    }
     for (int32_t i = 0; i < plan->constant_count && passed; i++)
         passed = REQUIRE(check, plan->constants[i].bytes >= 0, "constants") &&
                  REQUIRE(check, (uintptr_t)plan->constants[i].address % 64 == 0, "constants");

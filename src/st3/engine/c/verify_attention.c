@@ -62,6 +62,14 @@ int st3_verify_Numbered(Check* check, const Numbered* n, int32_t tasks) {
     const int is_table = n->in_slot < 0 && region_of(n->in) == CONSTANT;
     if (is_table) in = (Place){0, st3_constant_bytes(check, n->in)};
     else if (!st3_slot_or_arena(check, n->in_slot, n->in, 0, &in, "in")) return 0;
+    Place numbers;
+    const Range listed = steps(2, n->rows);
+    if (!st3_slot_or_arena(check, n->numbers_slot, n->numbers, 0, &numbers, "numbers")) return 0;
+    if (!st3_slot_or_arena(check, n->out_slot, n->out, 1, &out, "out")) return 0;
+    const int is_one_slot = n->numbers_slot >= 0 && n->numbers_slot == n->out_slot;
+    const int is_apart = numbers.start + listed.high + 8 <= out.start + write.low ||
+                         out.start + write.high + bytes <= numbers.start + listed.low;
+    if (!REQUIRE(check, !is_one_slot && (n->numbers_slot >= 0 || n->out_slot >= 0 || is_apart), "numbers")) return 0;
     return st3_inside(check, in, read, bytes, "in") &&
            st3_slot_or_arena(check, n->out_slot, n->out, 1, &out, "out") && st3_inside(check, out, write, bytes, "out") &&
            check_numbers(check, n->numbers_slot, n->numbers, 0, 1, 1, n->rows, "numbers");

@@ -7,11 +7,11 @@ import math
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, fx
 
 from ..program import Attention, InTorch, Lookup, Place, Shape, Step, View
 from .aten_call import COPIES, AtenCall, NotCovered, aten, covers, fixed_shape
-from .shapes import RESHAPES, VIEWS
+from .shapes import RESHAPES
 from .torch_call import Read, TorchCall, as_view, from_float_bits, to_float_bits
 
 INSIDE = {
@@ -28,7 +28,7 @@ def _embedding(op: AtenCall) -> Step:
 
 @covers(aten.index_copy.default, only_floats=False)
 def _index_copy(op: AtenCall) -> Step:
-    return _place(op, op["dim"], "index", "source")
+    return _place(op, op["dim"], "index", "source", wraps=False)
 
 
 @covers(aten.index_put.default, only_floats=False)
@@ -37,20 +37,20 @@ def _index_put(op: AtenCall) -> Step:
     if others or op["accumulate"]:
         raise NotCovered("it writes single elements, or adds to them")
     op.given["index"] = op.given["indices"][axis]
-    return _place(op, axis, "index", "values")
+    return _place(op, axis, "index", "values", wraps=True)
 
 
-def _place(op: AtenCall, axis: int, index: str, source: str) -> Step:
+def _place(op: AtenCall, axis: int, index: str, source: str, *, wraps: bool) -> Step:
     shape = op.shape
     numbers = op.given[index]
     if not isinstance(numbers, TorchCall) or len(_shape(op, numbers)) != 1:
-        raise NotCovered("its places are constants")
+        raise NotCovered("its places are not a row of numbers that are computed from the input")
     value, rows = _view(op, source)
     axis %= len(shape)
     if rows.shape != (*shape[:axis], *_shape(op, numbers), *shape[axis + 1 :]):
         raise NotCovered("its rows are broadcast")
     sources = (op.value("self"), value, _numbers(op, index))
-    return Place(name="", sources=sources, target=op.target, rows=rows, axis=axis)
+    return Place(name="", sources=sources, target=op.target, rows=rows, axis=axis, wraps=wraps)
 
 
 @covers(aten.scaled_dot_product_attention.default, only_floats=False)
@@ -63,16 +63,22 @@ def _attention(op: AtenCall) -> TorchCall:
         _shared(op, "value"),
     )
     images, heads, rows, columns = query.shape
-    if {view.shape[0] for view in (keys, values)} != {images} or keys.shape[1] != values.shape[1]:
-        raise NotCovered("its keys and values are broadcast")
+    whole = (images, heads, rows, values.shape[3])
+    if (
+        keys.shape[:3] != values.shape[:3]
+        or heads % keys.shape[1]
+        or op.shape != whole
+        or keys.shape[0] != images
+    ):
+        raise NotCovered("its queries, keys or values are broadcast")
     if any(view.shape[3] > 1 and view.strides[3] != 1 for view in (query, keys, values)):
         raise NotCovered("its columns are not adjacent")
     fields: dict[str, Any] = {"query": query, "keys": keys, "values": values, "is_causal": op["is_causal"]}
     sources = [first, second, third]
     mask = op.given["attn_mask"]
     if isinstance(mask, Tensor):
-        raise NotCovered("its mask is a constant")
-    if mask is not None:
+        fields["is_causal"] = _is_causal(mask, rows, keys.shape[2])
+    elif mask is not None:
         if until := _until(op, mask, images, rows, keys.shape[2]):
             name, fields["until"] = until
         else:
@@ -98,11 +104,13 @@ def _view(op: AtenCall, name: str) -> tuple[str, View]:
 def _shared(op: AtenCall, name: str) -> tuple[str, View]:
     """Return keys or values as a view; where a model repeats them for several heads, before that."""
     match op.given[name]:
-        case TorchCall(torch.reshape, (TorchCall(aten.expand.default) as repeated, _)):
+        case TorchCall(torch.reshape, (TorchCall(aten.expand.default) as repeated, shape)):
             found = as_view(repeated, op.shapes)
             if found and len(found[1].shape) == 5 and found[1].strides[2] == 0:
                 value, whole = found
-                return value, View(_without(whole.shape), _without(whole.strides), whole.offset)
+                images, keys, heads, *sides = whole.shape
+                if tuple(shape) == (images, keys * heads, *sides):
+                    return value, View(_without(whole.shape), _without(whole.strides), whole.offset)
     return _view(op, name)
 
 
@@ -120,7 +128,9 @@ def _numbers(op: AtenCall, name: str) -> str:
         source = source.args[0]
     if source.function is from_float_bits and source.args[1] is torch.int64:
         return str(source.args[0].name)
-    bits = TorchCall(int64_bits, (argument,), {}, f"{argument.name}:bits", is_value=True)
+    if _node(op, argument).meta["val"].dtype not in (torch.int64, torch.int32):
+        raise NotCovered(f"its {name} holds other numbers than int32 or int64")
+    bits = TorchCall(int64_bits, (argument,), {}, f"{argument.name}:int64", is_value=True)
     return _in_torch(op, bits, (2 * math.prod(_shape(op, argument)),))
 
 
@@ -128,7 +138,12 @@ def _shape(op: AtenCall, part: Read | TorchCall) -> Shape:
     """Return the shape of a value, or of what a call returns."""
     if isinstance(part, Read):
         return op.shapes[part.name]
-    return fixed_shape(next(node for node in op.node.graph.nodes if node.name == part.name))
+    return fixed_shape(_node(op, part))
+
+
+def _node(op: AtenCall, call: TorchCall) -> fx.Node:
+    found: fx.Node = next(node for node in op.node.graph.nodes if node.name == call.name)
+    return found
 
 
 def _in_torch(op: AtenCall, call: TorchCall, shape: Shape) -> str:
@@ -163,9 +178,20 @@ def _mask(op: AtenCall, mask: Any, shape: Shape) -> tuple[str, View]:
     return found
 
 
+def _is_causal(mask: Tensor, rows: int, places: int) -> bool:
+    """Return whether a constant mask lets rows see the places up to their own; if not, it lets them see all."""
+    added = scores(mask.detach())
+    if not added.any():
+        return False
+    added = added.expand(*added.shape[:-2], rows, places)
+    if not torch.equal(added, torch.full_like(added, -math.inf).triu(1)):
+        raise NotCovered("its mask is a constant that is neither causal nor all the same")
+    return True
+
+
 def _until(op: AtenCall, mask: Any, images: int, rows: int, places: int) -> tuple[str, View] | None:
     """Return the numbers of the last places that rows see, if that is what the mask says: place <= number."""
-    while isinstance(mask, TorchCall) and mask.function in (VIEWS | RESHAPES | COPIES):
+    while isinstance(mask, TorchCall) and mask.function in (RESHAPES | COPIES | {aten.expand.default}):
         if _shape(op, mask)[-2:] != (rows, places):
             return None
         mask = mask.args[0]
@@ -177,8 +203,8 @@ def _until(op: AtenCall, mask: Any, images: int, rows: int, places: int) -> tupl
     if not torch.equal(place.reshape(-1), torch.arange(places)) or place.shape[-1:] != (places,):
         return None
     sides = _shape(op, last)
-    if sides[-1] != 1 or sides[-2:-1] not in ((), (1,), (rows,)) or math.prod(sides) not in (1, rows):
+    is_row = len(sides) >= 2 and sides[-2:] == (rows, 1) and math.prod(sides) == rows  # one number per row
+    if not is_row and math.prod(sides) != 1:
         return None
     op.given["until"] = last
-    step = 1 if math.prod(sides) == rows else 0
-    return _numbers(op, "until"), View((images, rows), (0, step))
+    return _numbers(op, "until"), View((images, rows), (0, 1 if is_row else 0))

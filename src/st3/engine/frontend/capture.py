@@ -7,7 +7,7 @@ values of the example: a model that branches on them is refused.
 import operator
 import re
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -47,15 +47,20 @@ class CapturedGraph:
     out_spec: TreeSpec
 
 
-def capture(model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> CapturedGraph:
-    """Capture the model, which must be in eval mode, for inputs of these shapes."""
+def capture(
+    model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], known_states: Iterable[str] = ()
+) -> CapturedGraph:
+    """Capture the model, which must be in eval mode, for inputs of these shapes.
+
+    `known_states` are buffers that the model changes for inputs of other shapes: they are states here, too.
+    """
     with warnings.catch_warnings(), _without_stack_traces():
         warnings.simplefilter("ignore")  # torch's about itself
         exported = _export(model, args, kwargs)
     signature = exported.graph_signature
     constants, inputs = _placeholders(exported)
     leaves = next(node for node in exported.graph.nodes if node.op == "output").args[0]
-    states = _states(model, exported, leaves)
+    states = _states(model, exported, leaves, known_states)
     for name in states:
         del constants[name]
     outputs = tuple(
@@ -147,8 +152,10 @@ def _placeholders(exported: ExportedProgram) -> tuple[dict[str, Tensor], tuple[s
     return constants, tuple(inputs)
 
 
-def _states(model: nn.Module, exported: ExportedProgram, leaves: Any) -> dict[str, State]:
-    """Return the buffers that the model changes, by placeholder."""
+def _states(
+    model: nn.Module, exported: ExportedProgram, leaves: Any, known: Iterable[str]
+) -> dict[str, State]:
+    """Return the buffers that the model changes, here or for other shapes, by placeholder."""
     signature = exported.graph_signature
     placeholders = {given.target: given.arg.name for given in signature.input_specs if given.target}
     found = {}
@@ -161,6 +168,10 @@ def _states(model: nn.Module, exported: ExportedProgram, leaves: Any) -> dict[st
                 "buffers; register it as a buffer, so that the engine can keep it between calls"
             )
         found[placeholders[output.target]] = State(output.target, leaf)
+    nodes = {node.name: node for node in exported.graph.nodes if node.op == "placeholder"}
+    for name in known:
+        if name in placeholders:  # else nothing here reads it
+            found.setdefault(placeholders[name], State(name, nodes[placeholders[name]]))
     return found
 
 

@@ -153,7 +153,12 @@ def _layer_constants(step: Layer, program: Program, axes: Axes, of: list[Numbers
     if is_fixed.any() and not np.isnan(made).all():
         sums = weight.astype(np.float64).sum(axis=2) * np.where(is_fixed, inputs, 0.0)
         made = made + sums.sum(axis=1)
-    return _apply_activation(made + of[1] if len(of) > 1 else made, step.activation)
+    if len(of) > 1:
+        is_alike = (
+            axes[step.sources[1]] == axes[step.target]
+        )  # otherwise its channels are not those of the target
+        made = made + of[1] if is_alike else np.full_like(made, np.nan)
+    return _apply_activation(made, step.activation)
 
 
 def _pixel_constants(step: Step, of: list[Numbers]) -> Numbers:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 
 from .. import native
-from ..program import Conv, InTorch, Linear, Program, Shape, Softmax, Step
+from ..program import Attention, Conv, InTorch, Linear, Lookup, Place, Program, Shape, Softmax, Step
 from .assemble import Alternative, Assembly, Operation, Plan
 from .lower import lower
 from .planner import Planner
@@ -19,6 +19,7 @@ __all__ = ["Choice", "Planned", "Segment", "TorchStep", "make_plan"]
 MAX_VALUE_BYTES = 1024 * 1024  # of a part of a batch: two values of this size fit the L2 cache
 # How alternatives are measured: (within this factor of the shortest time so far, this many runs each).
 ROUNDS = ((float("inf"), 2), (1.3, 3), (1.1, 6))
+WHOLE = (InTorch, Attention, Lookup, Place)  # steps that know the size of the batch
 FLUSH_FLOATS = 1 << 20  # more than the L2 cache holds
 
 
@@ -136,7 +137,7 @@ def batch_part(program: Program) -> Program:
     sizes = {shape[0] if shape else 0 for shape in program.shapes.values()}
     if len(sizes) != 1 or program.states or not any(isinstance(step, Conv) for step in program):
         return program
-    if any(isinstance(step, InTorch) or (isinstance(step, Softmax) and step.axis == 0) for step in program):
+    if any(isinstance(step, WHOLE) or (isinstance(step, Softmax) and step.axis == 0) for step in program):
         return program
     (batch,) = sizes
     largest = max(4 * math.prod(shape[1:]) for shape in program.shapes.values())

@@ -302,10 +302,14 @@ class Lookup(Step):
 
 @dataclass(frozen=True, kw_only=True)
 class Place(Step):
-    """The first source with rows of the second in some places of an axis; the third holds their int64 numbers."""
+    """The first source with rows of the second in some places of an axis; the third holds their int64 numbers.
+
+    With `wraps`, negative numbers count from the end.
+    """
 
     rows: View
     axis: int
+    wraps: bool = False
 
 
 @dataclass(frozen=True, kw_only=True)

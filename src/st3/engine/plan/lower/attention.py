@@ -111,7 +111,7 @@ def _(step: Place, planner: Planner) -> None:
     parts = math.prod(step.rows.shape[: step.axis])
     part = _single_stride(step.rows.shape[: step.axis], step.rows.strides[: step.axis])
     inner = View(step.rows.shape[step.axis + 1 :], step.rows.strides[step.axis + 1 :])
-    is_kept = program.states.get(state) == step.target and program.readers(state) == (step,)
+    is_kept = program.states.get(state) == step.target and program.count_reads()[state] == 1
     if not is_kept or part is None or not inner.is_whole or is_moved(rows, step.rows):
         lower_to_torch(step, planner)
         return
@@ -134,6 +134,7 @@ def _(step: Place, planner: Planner) -> None:
             rows=step.rows.shape[step.axis],
             width=width,
             is_target=True,
+            wraps=step.wraps,
         ), parts
 
     planner.emit(Operation(step.name, "numbered", [*rows.buffers, *numbers.buffers], [], make, step=step))
