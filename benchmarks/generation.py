@@ -51,8 +51,10 @@ def main() -> None:
         return
     with tempfile.TemporaryDirectory() as folder, torch.no_grad():
         models = _of_run(chosen.run) if chosen.run else _fresh()
-        rows = [_measure(models, threads, chosen.rounds) for threads in chosen.threads]
-        rows.append(_files(models, Path(folder)))
+        plain = written(models["dense"], Path(folder) / "model.onnx")
+        onnx = {"ONNX Runtime float32": plain, "ONNX Runtime int8": quantised(plain)}
+        rows = [_measure(models, onnx, threads, chosen.rounds) for threads in chosen.threads]
+        rows.append(_files(models, onnx, Path(folder)))
     spec = {
         "run": "a run" if chosen.run else None,
         "prompt": PROMPT,
@@ -103,24 +105,18 @@ def _shape(model: GPT) -> dict[str, int]:
 # ---------------------------------------------------------------- speed
 
 
-def _measure(models: dict[str, GPT], threads: int, rounds: int) -> dict[str, Any]:
+def _measure(models: dict[str, GPT], onnx: dict[str, Path], threads: int, rounds: int) -> dict[str, Any]:
     torch.set_num_threads(threads)
     dense = models["dense"]
     prompt = torch.randint(0, dense.characters.num_embeddings, (1, _prompt(dense) + TOKENS))
-    with tempfile.TemporaryDirectory() as folder:
-        plain = written(dense, Path(folder) / "model.onnx")
-        small = quantised(plain)
-        ways: dict[str, Any] = {
-            FLOATS[0]: Growing(dense),
-            FLOATS[1]: OnnxRuntime(plain, threads),
-            "ONNX Runtime int8": OnnxRuntime(small, threads),
-        }
-        for name, model in models.items():
-            ways[f"st3 engine, {name}"] = Engine(model.decoder().eval(), threads)
-        past = past_of(dense, prompt[:, :-TOKENS])
-        turns = {name: _turn(way, prompt, past) for name, way in ways.items()}
-        answers = {name: turn() for name, turn in turns.items()}
-        seconds = take_turns(turns, rounds)
+    ways: dict[str, Any] = {FLOATS[0]: Growing(dense)}
+    ways |= {name: OnnxRuntime(file, threads) for name, file in onnx.items()}
+    for name, model in models.items():
+        ways[f"st3 engine, {name}"] = Engine(model.decoder().eval(), threads)
+    past = past_of(dense, prompt[:, :-TOKENS])
+    turns = {name: _turn(way, prompt, past) for name, way in ways.items()}
+    answers = {name: turn() for name, turn in turns.items()}
+    seconds = take_turns(turns, rounds)
     rival = min(FLOATS, key=lambda name: min(seconds[name]))
     of_model = {f"st3 engine, {name}": _own_answer(model, prompt) for name, model in models.items()}
     return {
@@ -188,17 +184,11 @@ def _difference(found: torch.Tensor, wanted: torch.Tensor) -> float:
 # ---------------------------------------------------------------- files and memory
 
 
-def _files(models: dict[str, GPT], folder: Path) -> dict[str, Any]:
+def _files(models: dict[str, GPT], onnx: dict[str, Path], folder: Path) -> dict[str, Any]:
     dense = models["dense"]
     weights = {name: tensor.contiguous() for name, tensor in dense.state_dict().items()}
     save_file(weights, folder / "dense.safetensors")
-    plain = written(dense, folder / "model.onnx")
-    small = quantised(plain)
-    files = {
-        "torch float32": folder / "dense.safetensors",
-        "ONNX Runtime float32": plain,
-        "ONNX Runtime int8": small,
-    }
+    files = {"torch float32": folder / "dense.safetensors"} | onnx
     found: dict[str, Any] = {}
     one = (torch.zeros(1, 1, dtype=torch.int64), torch.zeros(1, dtype=torch.int64))
     best = native.usable_instruction_sets()[:1]

@@ -2,13 +2,14 @@
 
     python docs/engine_page.py
 
-It reads what benchmarks/engine.py measures, one file per table and processor. A test fails while the pages say
+It reads what benchmarks/engine.py measures, one file per table and processor, and benchmarks/generation.py. A test fails while the pages say
 something else than this program would write.
 """
 
 import json
 import sys
 from pathlib import Path
+from typing import Any
 
 from generated import fill_tables
 
@@ -16,7 +17,8 @@ ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "results" / "benchmarks"
 PROGRAM = "docs/engine_page.py"
 TABLES = ("rivals", "rivals-avx2", "networks")  # results/benchmarks/engine-NAME.json
-PAGES = {ROOT / "docs" / "engine.md": TABLES, ROOT / "README.md": TABLES[:1]}
+GENERATION = ("generation", "generation-small")  # results/benchmarks/NAME.json
+PAGES = {ROOT / "docs" / "engine.md": (*TABLES, *GENERATION), ROOT / "README.md": TABLES[:1]}
 
 
 def tables(names: tuple[str, ...]) -> dict[str, str]:
@@ -24,13 +26,41 @@ def tables(names: tuple[str, ...]) -> dict[str, str]:
     sys.path.insert(0, str(ROOT / "benchmarks"))
     from engine_table import remarks, rivals_table
 
-    files = {name: RESULTS / f"engine-{name}.json" for name in names}
-    rows = {
-        name: json.loads(file.read_text(encoding="utf-8"))["rows"]
-        for name, file in files.items()
-        if file.exists()  # else its table stays empty
-    }
-    return {name: f"{rivals_table(found)}\n\n{remarks(found)}\n" for name, found in rows.items()}
+    made = {}
+    for name in names:
+        file = RESULTS / f"{name if name in GENERATION else f'engine-{name}'}.json"
+        if not file.exists():
+            continue  # its table stays empty
+        found = json.loads(file.read_text(encoding="utf-8"))
+        if name in GENERATION:
+            made[name] = generation_table(found)
+        else:
+            made[name] = f"{rivals_table(found['rows'])}\n\n{remarks(found['rows'])}\n"
+    return made
+
+
+def generation_table(found: dict[str, Any]) -> str:
+    """Return the speed, file and memory of every way to generate text."""
+    *timed, files = found["rows"]
+    heads = ["", *(f"speed, {row['threads']} thread{'s' * (row['threads'] > 1)}" for row in timed)]
+    lines = [[*heads, "tokens per second", "file, MB", "memory, MB"]]
+    lines.append(["---"] * len(lines[0]))
+    for name, first in timed[0]["ways"].items():
+        speeds = [
+            f"{row['ways'][name]['speed']['min']:.2f} / {row['ways'][name]['speed']['median']:.2f}"
+            for row in timed
+        ]
+        rate = f"{first['tokens per second']:,.0f}"
+        held = files["files"][name]
+        lines.append([name, *speeds, rate, f"{held['file MB']:,.1f}", f"{held['memory MB']:,.1f}"])
+    rivals = ", ".join(f"{row['fastest float32 rival']} ({row['threads']})" for row in timed)
+    shape = ", ".join(f"{key} {value}" for key, value in found["spec"]["shape"].items())
+    table = "\n".join(f"| {' | '.join(line)} |" for line in lines)
+    spec = found["spec"]
+    return (
+        f"{table}\n\nShape: {shape}; {spec['tokens']} tokens a turn, {spec['rounds']} rounds. Fastest float32 rival "
+        f"(threads): {rivals}.\nThe processor: {found['environment']['processor']}.\n"
+    )
 
 
 if __name__ == "__main__":
