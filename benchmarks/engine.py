@@ -19,7 +19,7 @@ Rows that are already in the file are skipped, so the program can be interrupted
 the rows in engine-rivals*.json and engine-networks.json, are written by docs/engine_page.py:
 
     python benchmarks/engine.py rivals --output results/benchmarks/engine-rivals.json
-    python benchmarks/engine.py published --seconds 30 --output results/benchmarks/engine-networks.json
+    python benchmarks/engine.py published --seconds 15 --output results/benchmarks/engine-networks.json
     python benchmarks/engine.py --table results/benchmarks/engine-rivals.json
 """
 

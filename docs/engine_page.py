@@ -2,8 +2,8 @@
 
     python docs/engine_page.py
 
-It reads what benchmarks/engine.py measures, one file per table and processor, and benchmarks/generation.py. A test fails while the pages say
-something else than this program would write.
+It reads what benchmarks/engine.py measures, one file per table and processor, and benchmarks/generation.py. A test fails
+while the pages say something else than this program would write.
 """
 
 import json
