@@ -30,7 +30,6 @@ from st3.models.gpt import GPT
 
 SMALL = {"vocabulary": 50257, "context": 1024, "layers": 12, "heads": 12, "width": 768}  # GPT-2 small
 PROMPT, TOKENS = 128, 8  # tokens read before a turn, tokens of a turn
-SPARSITIES = (0.8, 0.9, 0.95, 0.98)
 FLOATS = ("torch float32", "ONNX Runtime float32")
 
 
@@ -41,6 +40,8 @@ def main() -> None:
     options.add_argument("--run", help="folder of a run, in place of the shape of GPT-2 small")
     options.add_argument("--threads", type=int, nargs="+", default=[1, 2])
     options.add_argument("--rounds", type=int, default=12)
+    options.add_argument("--sparsities", type=float, nargs="+", default=[0.8, 0.9, 0.95, 0.98])
+    options.add_argument("--no-files", action="store_true", help="do not measure files and memory")
     options.add_argument("--output")
     options.add_argument(
         "--memory", nargs=3, help=argparse.SUPPRESS
@@ -50,11 +51,12 @@ def main() -> None:
         print(_memory(*chosen.memory))
         return
     with tempfile.TemporaryDirectory() as folder, torch.no_grad():
-        models = _of_run(chosen.run) if chosen.run else _fresh()
+        models = _of_run(chosen.run) if chosen.run else _fresh(chosen.sparsities)
         plain = written(models["dense"], Path(folder) / "model.onnx")
         onnx = {"ONNX Runtime float32": plain, "ONNX Runtime int8": quantised(plain)}
         rows = [_measure(models, onnx, threads, chosen.rounds) for threads in chosen.threads]
-        rows.append(_files(models, onnx, Path(folder)))
+        if not chosen.no_files:
+            rows.append(_files(models, onnx, Path(folder)))
     spec = {
         "run": "a run" if chosen.run else None,
         "prompt": PROMPT,
@@ -64,13 +66,13 @@ def main() -> None:
     record(chosen.output, spec | {"shape": _shape(next(iter(models.values())))}, rows)
 
 
-def _fresh() -> dict[str, GPT]:
+def _fresh(sparsities: list[float]) -> dict[str, GPT]:
     """Return the models by what the table calls them; the dense one first."""
     torch.manual_seed(0)
     dense = GPT(**SMALL).eval()
     made = {"dense": dense}
     for head in ("dense", "sparse"):
-        for sparsity in SPARSITIES:
+        for sparsity in sparsities:
             model = GPT(**SMALL).eval()
             model.load_state_dict(dense.state_dict())
             _mask(model, sparsity, keep="head" if head == "dense" else "")
