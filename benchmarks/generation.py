@@ -218,14 +218,14 @@ def _memory(name: str, file: str, shape: str) -> float:
         native.library()
     elif name.startswith("ONNX"):
         import onnxruntime  # noqa: F401
+    with torch.device("meta"):  # before the count: it imports much
+        model = GPT(**json.loads(shape))
     before = _resident()
     with torch.no_grad():
         if name.startswith("st3"):
             way: Any = Engine(Path(file), 1)
         elif name.startswith("ONNX"):
             way = OnnxRuntime(Path(file), 1)
-        with torch.device("meta"):
-            model = GPT(**json.loads(shape))
         if not name.startswith(("st3", "ONNX")):
             model.load_state_dict(load_file(file), assign=True)
             way = Growing(model.eval())
