@@ -14,7 +14,9 @@ static int fail(const char* sentence) {
 
 int main(int count, char** arguments) {
     char error[ST3_ERROR], alphabet[256];
-    if (count < 4 || !*arguments[2]) {
+    char* rest = "";
+    int64_t more = count < 4 ? 0 : strtoll(arguments[3], &rest, 10);
+    if (count < 4 || !*arguments[2] || more < 1 || *rest) {
         fprintf(stderr, "usage: %s model.st3run PROMPT LENGTH [ALPHABET]\n", arguments[0]);
         return 2;
     }
@@ -41,8 +43,10 @@ int main(int count, char** arguments) {
     st3_session* session = st3_start(model, 0, error);
     if (!session) return fail(error);
     float* scores = malloc(letters * sizeof(float));
-    int64_t prompt = strlen(arguments[2]), length = prompt + atoll(arguments[3]);
-    if (length > context) length = context;  // st3 generate shows how to go on: read the last half again
+    int64_t prompt = strlen(arguments[2]);
+    if (prompt >= context) return fail("the prompt leaves no room in the model's context: give a shorter one");
+    // A full context ends the text here; `st3 generate` reads its last half again and goes on.
+    int64_t length = more < context - prompt ? prompt + more : context;
     for (int64_t position = 0, next = 0; position < length; position++) {
         if (position < prompt) {
             char* place = memchr(alphabet, arguments[2][position], letters);

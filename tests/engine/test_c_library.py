@@ -100,9 +100,11 @@ def test_the_example_for_text_continues_a_prompt(library, tmp_path):
     for changed, sentence in (
         (words[:3], "the alphabet is not that of the file"),
         ([words[0], "x", *words[2:]], "not in the alphabet"),
+        ([words[0], "bad" * 4, *words[2:]], "the prompt leaves no room in the model's context"),
+        *(([*words[:2], length, words[3]], "usage: ") for length in (-1, 0, "ten", "1x")),
     ):
         answer = run(example / "generate", *changed, env={})
-        assert answer.returncode == 1
+        assert (answer.returncode, answer.stdout) == (2 if sentence == "usage: " else 1, "")
         assert sentence in answer.stderr
 
 

@@ -43,6 +43,14 @@ def test_calls_change_the_copy_and_leave_the_model_alone():
     assert fast(x).tolist() == [[8.0, 0.0, 16.0]] * 2
 
 
+def test_an_input_that_the_model_refuses_does_not_change_what_reset_brings_back():
+    fast = st3.engine.compile(Counting().eval(), torch.zeros(2, 3))
+    with pytest.raises(ValueError, match="Counting itself fails on an input of 3x3"):
+        fast(torch.zeros(3, 3))
+    fast.reset()
+    assert int(fast.state["calls"]) == 7
+
+
 class Exchanging(nn.Module):
     def __init__(self) -> None:
         super().__init__()

@@ -33,6 +33,13 @@ def test_its_sizes_are_arguments():
     assert sum(p.numel() for p in model.parameters()) == 11 * 8 + 12 * 8 + 2 * block + 16 + 8 * 11
 
 
+@pytest.mark.parametrize("change", [{"dtype": torch.float64}, {"device": "meta"}])
+def test_a_decoders_cache_is_where_the_model_is_and_as_precise(change):
+    model = MODELS["gpt"](vocabulary=11, context=12, layers=1, heads=2, width=8).to(**change)
+    like = model.head.weight
+    assert {(each.dtype, each.device) for each in model.decoder().buffers()} == {(like.dtype, like.device)}
+
+
 def test_what_does_not_fit_is_refused():
     with pytest.raises(ValueError, match="width 10 must be a multiple of the 4 heads"):
         MODELS["gpt"](width=10)

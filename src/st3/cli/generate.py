@@ -1,5 +1,6 @@
 """`st3 generate`."""
 
+import io
 import sys
 from pathlib import Path
 from typing import Annotated
@@ -38,6 +39,8 @@ def generate(
     continuation = continue_text(
         path, prompt, length=length, temperature=temperature, seed=seed, threads=threads, model=model
     )
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="replace")  # models of bytes take and write what is not UTF-8
     print(prompt, end="", flush=True)
     for piece in continuation:
         print(piece, end="", flush=True)

@@ -1,5 +1,6 @@
 """`compile` and the compiled model, which has one program per input shape."""
 
+import copy
 import os
 import statistics
 import time
@@ -245,7 +246,7 @@ def _race(*calls: Callable[[], object]) -> list[float]:
 def _check_runs(model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
     """Raise the model's own error if it fails on such an input."""
     try:
-        model(*args, **kwargs)
+        copy.deepcopy(model)(*args, **kwargs)  # a call may change buffers, whose contents `reset` brings back
     except Exception as error:
         shapes = ", ".join(
             shape_text(leaf) for leaf in tree_flatten((args, kwargs))[0] if isinstance(leaf, Tensor)

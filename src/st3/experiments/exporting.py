@@ -16,11 +16,11 @@ from ..training.sections import SettingsError
 from .checks import check_input
 from .messages import quote_error
 from .rebuilt import rebuild
-from .stored_model import StoredModel, read_stored_model
+from .stored_model import PROGRAMS, StoredModel, read_stored_model
 
 __all__ = ["Export", "export_stored"]
 
-SUFFIXES = {"sparse": ".sparse.safetensors", "onnx": ".onnx", "pt2": ".pt2", "engine": ".st3run"}
+SUFFIXES = {"sparse": ".sparse.safetensors", **PROGRAMS}
 
 
 @dataclass(frozen=True)

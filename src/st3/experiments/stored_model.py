@@ -22,8 +22,9 @@ from .messages import quote_error
 from .results import ResultsError, Run
 from .spec import DataSpec, ModelSpec, Spec, read_spec
 
-__all__ = ["StoredModel", "load_into", "read_stored_model"]
+__all__ = ["PROGRAMS", "StoredModel", "load_into", "read_stored_model"]
 
+PROGRAMS = {"onnx": ".onnx", "pt2": ".pt2", "engine": ".st3run"}  # what is exported, but not read back
 NESTED = ("state_dict", "model")  # where other programs' checkpoints keep the weights
 
 
@@ -146,6 +147,10 @@ def _read_state_dict(path: Path) -> dict[str, Tensor]:
     try:
         content = read_torch_file(path)
     except ValueError as error:
+        if path.suffix in PROGRAMS.values():
+            raise WeightsError(
+                f"{path} is an exported program; give the run or the file of weights that it was exported from"
+            ) from None
         raise WeightsError(
             f"{path} is neither a safetensors file nor a state_dict saved by torch, or it is damaged "
             f"({quote_error(error)})"

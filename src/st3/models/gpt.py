@@ -125,7 +125,7 @@ class Decoder(nn.Module):
         width, heads = model.characters.embedding_dim, model.heads
         for number in range(len(model.blocks)):
             for name in ("keys", "values"):
-                empty = torch.zeros(1, heads, model.context, width // heads)
+                empty = model.head.weight.new_zeros(1, heads, model.context, width // heads)
                 self.register_buffer(f"{name}_{number}", empty, persistent=False)
 
     def forward(self, characters: Tensor, positions: Tensor) -> Tensor:

@@ -4,6 +4,7 @@ The graph is functional (no in-place operations) and its shapes are those of the
 values of the example: a model that branches on them is refused.
 """
 
+import copy
 import operator
 import re
 import warnings
@@ -101,7 +102,7 @@ def _export(model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> 
 
     ways: dict[str, Callable[[], ExportedProgram]] = {
         "torch.export": lambda: export(model),
-        "torch.fx": lambda: export(fx.symbolic_trace(model)),
+        "torch.fx": lambda: export(_trace(model)),
     }
     failures = []
     for name, way in ways.items():
@@ -118,6 +119,15 @@ def _export(model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> 
         f"{type(model).__name__} cannot be captured as a graph; its forward pass may branch on computed values or "
         "compute outside torch: " + "; ".join(text for text, _ in failures)
     ) from failures[0][1]
+
+
+def _trace(model: nn.Module) -> fx.GraphModule:
+    """Return the symbolic trace of a copy: tracing runs what depends on buffers alone, such as `self.calls += 1`."""
+    model_copy = copy.deepcopy(model)
+    traced = fx.symbolic_trace(model_copy)
+    if not all(map(torch.equal, model.buffers(), model_copy.buffers())):
+        raise ValueError("tracing changes the model's buffers, and the trace would not")
+    return traced
 
 
 def _is_functional(exported: ExportedProgram) -> bool:
