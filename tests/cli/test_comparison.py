@@ -72,6 +72,13 @@ def test_the_closing_words_explain_zeros_and_end_with_the_sparsity():
     assert words.splitlines()[-1] == "sparsity 90.00 % (target 90.00 %): 21,427 of 23,808 weights are zero"
 
 
+def test_a_network_trained_on_text_is_asked_to_write():
+    scores = {part: {"loss": 1.4, "bits": 2.0} for part in ("test", "validation")}
+    words = closing_words(SPARSE | scores, Path("runs/my book"))
+    assert """  st3 generate 'runs/my book' --prompt "The"  let it write\n""" in words
+    assert "cifar10" not in words
+
+
 def test_no_smaller_file_is_claimed_if_there_is_none():
     for summary in (SPARSE | {"sparse_model_bytes": 98_900}, SPARSE | {"sparse_model_bytes": None}):
         words = closing_words(summary, Path("runs/a"))

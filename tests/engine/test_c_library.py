@@ -11,7 +11,7 @@ from tests.engine import plan_corpus
 from torch import nn
 
 import st3
-from st3.engine import compiled, loaded, native
+from st3.engine import checks, loaded, native
 from st3.engine.build import SOURCES, compiler, instruction_sets, write_c_library
 from st3.models import MODELS
 
@@ -140,7 +140,7 @@ def test_the_header_is_complete_in_c_and_in_cpp(library, tmp_path):
 
 def test_the_numbers_of_the_header_are_those_of_python():
     numbers = dict(re.findall(r"(?m)^#define (ST3_\w+) (\d+)", (SOURCES / "st3.h").read_text()))
-    assert numbers == {"ST3_ERROR": str(loaded.ERROR_BYTES), "ST3_MOST_THREADS": str(compiled.MOST_THREADS)}
+    assert numbers == {"ST3_ERROR": str(loaded.ERROR_BYTES), "ST3_MOST_THREADS": str(checks.MOST_THREADS)}
 
 
 def test_every_function_of_the_header_is_in_the_library(library):

@@ -6,6 +6,7 @@ from tests.engine.outputs import assert_close
 from torch import Tensor, nn
 
 import st3
+from st3.engine.frontend.capture import _trace
 
 
 class Chosen(nn.Module):
@@ -74,3 +75,20 @@ def test_a_model_that_returns_a_cache_is_told_about_use_cache():
     model = GPT2LMHeadModel(GPT2Config(vocab_size=50, n_embd=32, n_layer=1, n_head=2, **ends)).eval()
     with pytest.raises(ValueError, match=r"returns a DynamicCache, .* set use_cache=False in its config"):
         st3.engine.compile(model, {"input_ids": torch.randint(0, 50, (1, 5))})
+
+
+class Counting(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("calls", torch.zeros(()))
+
+    def forward(self, x):
+        self.calls += 1
+        return x * self.calls
+
+
+def test_a_symbolic_trace_that_would_lose_a_change_of_buffers_is_refused():
+    model = Counting().eval()
+    with pytest.raises(ValueError, match="tracing changes the model's buffers"):
+        _trace(model)
+    assert model.calls == 0

@@ -161,7 +161,11 @@ def test_calls_that_do_not_fit_are_refused(file, x):
     assert message(TypeError, loaded, 3).startswith("the input is 3; the model was compiled for a tensor")
     assert message(ValueError, loaded, x, x) == "model.st3run was made for the inputs (x), got (..., ...)"
     assert message(ValueError, loaded, y=x) == "model.st3run was made for the inputs (x), got (y=...)"
-    assert message(native.NativeError, st3.engine.load, file, threads=5000) == (
+    for threads in (5000, 0, -1, 1.5):
+        assert message(ValueError, st3.engine.load, file, threads=threads) == (
+            f"threads must be an integer from 1 to 1024, got {threads}"
+        )
+    assert message(native.NativeError, type(loaded._sessions[0]), loaded._model, 5000) == (
         "the number of threads must be from 1 to 1024, or 0 for that of the file; got 5000"
     )
 

@@ -260,6 +260,6 @@ def test_sharded_weights_are_refused():
 
 
 def test_settings_that_make_no_sense_are_refused():
-    for tau in (0.0, -1.0, math.nan):
-        with pytest.raises(ValueError, match=f"tau must be above 0, got {tau:g}"):
+    for tau in (0.0, -1.0, math.nan, math.inf):
+        with pytest.raises(ValueError, match=f"tau must be above 0 and finite, got {tau:g}"):
             st3.methods.PDP(tau=tau)

@@ -107,7 +107,7 @@ def closing_words(summary: Summary, folder: Path, dense: Summary | None = None) 
     lines += [f"  st3 eval {name}  measure that file again"]
     if summary["report"]["zeros"]:
         lines += [f"  st3 bench {name}  what its zeros save: st3.engine beside dense runtimes"]
-    lines += ["  st3 train --data cifar10 --download --sparsity 0.95", ""]
+    lines += [f"  {task.next_command.replace('RUN', name)}", ""]
     report, target = summary["report"], summary["target"]
     no_target = "dense" if _is_dense(summary) else "learned, without a target"
     asked = no_target if target is None else f"target {100 * target:.2f} %"

@@ -7,8 +7,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn.parameter import UninitializedParameter
 
-__all__ = ["check_input", "check_model", "example_arguments", "shape_text"]
+__all__ = ["check_input", "check_model", "check_threads", "example_arguments", "shape_text"]
 
+MOST_THREADS = 1024  # more is surely a mistake: each thread has a scratch buffer
 STATISTICS = ("running_mean", "running_var")
 
 
@@ -27,6 +28,12 @@ def check_model(model: nn.Module) -> None:
         _check_device(f"buffer {name!r}", buffer)
         if name.split(".")[-1] in STATISTICS:
             _check_finite(f"buffer {name!r}", buffer)
+
+
+def check_threads(threads: int | None) -> None:
+    """Raise if it is not a number of threads, or None for the default."""
+    if threads is not None and (type(threads) is not int or not 1 <= threads <= MOST_THREADS):
+        raise ValueError(f"threads must be an integer from 1 to {MOST_THREADS}, got {threads!r}")
 
 
 def _check_parameter(name: str, parameter: Tensor) -> None:

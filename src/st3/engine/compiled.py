@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from torch.utils._pytree import TreeSpec, tree_flatten, tree_unflatten
 
 from ..core.layers.find import unwrap
-from .checks import check_input, check_model, example_arguments, shape_text
+from .checks import check_input, check_model, check_threads, example_arguments, shape_text
 from .compact import CompactModel
 from .frontend import Translation, capture, from_float_bits, to_float_bits, translate
 from .native import Store, give_back_memory
@@ -28,7 +28,6 @@ from .specialisation import OwnWay, Specialisation
 
 __all__ = ["Compiled", "compile"]
 
-MOST_THREADS = 1024  # more is surely a mistake: each thread has a scratch buffer
 SHAPES = 8  # programs kept; the least recently used is dropped
 RACE_ROUNDS, RACE_SECONDS = 7, 1.0  # of the comparison with torch's own way: at most so many, at most so long
 
@@ -50,8 +49,7 @@ def compile(
     """
     model = unwrap(model)
     check_model(model)
-    if threads is not None and (type(threads) is not int or not 1 <= threads <= MOST_THREADS):
-        raise ValueError(f"threads must be an integer from 1 to {MOST_THREADS}, got {threads!r}")
+    check_threads(threads)
     args, kwargs = example_arguments(example_input)
     return Compiled(model, args, kwargs, threads or torch.get_num_threads(), tune)
 

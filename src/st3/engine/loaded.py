@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from . import native, schema
-from .checks import check_input, shape_text
+from .checks import check_input, check_threads, shape_text
 from .process_state import Lock, plain_torch
 from .run import refuse_no_storage
 from .saving import DTYPES, Tensor
@@ -109,6 +109,7 @@ class Loaded:
     """
 
     def __init__(self, path: Path, threads: int | None, isa: str | None) -> None:
+        check_threads(threads)
         self._asked = (path, threads, isa)
         self._model = _Model(path, isa)
         self.inputs, self.outputs = self._model.tensors("st3_inputs"), self._model.tensors("st3_outputs")

@@ -26,6 +26,7 @@ Different from the paper: the ramp rises with every step instead of every epoch.
 as a whole.
 """
 
+import math
 from dataclasses import dataclass
 from typing import ClassVar, final
 
@@ -51,8 +52,8 @@ class PDP(SoftMask):
     tau: float = 1e-5  # temperature: how gradually the mask rises from 0 to 1 around the threshold
 
     def __post_init__(self) -> None:
-        if not self.tau > 0:
-            raise ValueError(f"tau must be above 0, got {self.tau:g}")
+        if not 0 < self.tau < math.inf:
+            raise ValueError(f"tau must be above 0 and finite, got {self.tau:g}")
 
     def soft_mask(self, raw: Tensor, threshold: Scalar) -> Tensor:
         wide = raw.to(torch.promote_types(raw.dtype, torch.float32))

@@ -28,6 +28,7 @@ class Classification(Task):
     size_names: ClassVar[tuple[str, ...]] = ("channels", "in_channels", "in_chans")
     class_words: ClassVar[str] = "classes"
     size_words: ClassVar[str] = "channels"
+    next_command: ClassVar[str] = "st3 train --data cifar10 --download --sparsity 0.95"
 
     def summed_loss(self, scores: Tensor, targets: Tensor, smoothing: float = 0.0) -> Tensor:
         return F.cross_entropy(scores, targets, label_smoothing=smoothing, reduction="sum")

@@ -27,6 +27,7 @@ class Language(Task):
     size_names: ClassVar[tuple[str, ...]] = ("context", "block_size", "max_len")
     class_words: ClassVar[str] = "different characters"
     size_words: ClassVar[str] = "characters"
+    next_command: ClassVar[str] = 'st3 generate RUN --prompt "The"  let it write'
 
     def summed_loss(self, scores: Tensor, targets: Tensor, smoothing: float = 0.0) -> Tensor:
         return F.cross_entropy(

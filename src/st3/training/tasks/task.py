@@ -30,6 +30,7 @@ class Task(ABC):
     size_names: ClassVar[tuple[str, ...]]
     class_words: ClassVar[str]  # what a prediction chooses among
     size_words: ClassVar[str]  # what the first axis of an input counts
+    next_command: ClassVar[str]  # of st3, to try after a run; RUN stands for its folder
 
     @abstractmethod
     def summed_loss(self, scores: Tensor, targets: Tensor, smoothing: float = 0.0) -> Tensor:
