@@ -1,6 +1,12 @@
 """Settings of every test, and of the processes that tests start."""
 
 import os
+import sys
+
+# Many tests start processes of their own; without compiled files each of them would compile torch again, which takes
+# longer than most tests. The Makefile says the same; this is for whoever calls pytest.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+sys.dont_write_bytecode = False
 
 # Before torch is imported. Tests are small: a second thread costs more than it brings.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
