@@ -1,6 +1,11 @@
 """Settings of every test, and of the processes that tests start."""
 
 import os
+import sys
+
+# Many tests start processes of their own; without compiled files each of them would compile torch again, which takes
+# longer than most tests. The Makefile says the same; this is for whoever calls pytest.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
 # Before torch is imported. Tests are small: a second thread costs more than it brings.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
@@ -12,6 +17,8 @@ os.environ.setdefault(
 
 import pytest
 from hypothesis import HealthCheck, settings
+
+sys.dont_write_bytecode = False  # of this process, which has read the variable already
 
 # Not test files, but their asserts are the tests: show both sides when one fails.
 pytest.register_assert_rewrite("tests.data.contract", "tests.models.contract")

@@ -1,5 +1,7 @@
-"""Compile a model, call it, fork, call it in child and parent: python call_after_fork.py MODEL BATCH THREADS [busy].
+"""Compile a model, call it, fork, call in child and parent: python call_after_fork.py "MODEL BATCH THREADS [busy]" ...
 
+Each case runs in a process of its own, forked before anything was compiled: torch and what it compiles with are
+imported once for all of them.
 With `busy` another thread calls the model all the time, so that it holds the model's lock when the process forks.
 
 A separate program, run by test_forks.py with OMP_NUM_THREADS=1, since torch's own threads do not survive a fork.
@@ -11,6 +13,8 @@ import sys
 from threading import Event, Thread
 
 import torch
+import torch._dynamo
+import torch.export._trace
 from torch import nn
 
 import st3
@@ -58,8 +62,15 @@ def main(name: str, batch: int, threads: int, is_busy: bool) -> None:
         other.join()
     assert status == 0, "the child's output is wrong or it hung"
     assert torch.equal(fast(x), want), "the parent's output is wrong after the fork"
-    print("the same output in both processes")
+    print(f"{name} {batch} {threads}{' busy' * is_busy}: the same output in both processes")
 
 
 if __name__ == "__main__":
-    main(sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), "busy" in sys.argv[4:])
+    for case in sys.argv[1:]:
+        process = os.fork()
+        if process == 0:
+            name, batch, threads, *busy = case.split()
+            main(name, int(batch), int(threads), bool(busy))
+            sys.exit()
+        if os.waitpid(process, 0)[1]:
+            sys.exit(f"{case}: failed")
