@@ -112,7 +112,8 @@ def second_pooling(
     """Return pooling as the second part of a chain."""
     target = planner.new_image_field(step.target, wanted.target)
     make = window_maker(step.windows, wanted, source, target, scale)
-    return Pooling(make, f"{type(step).__name__}{step.windows.kernel}{wanted.step}"), target, []
+    signature = f"{type(step).__name__}{step.windows.kernel}{wanted.step}"
+    return Pooling(make, signature, target, step.windows, wanted.step[0]), target, []
 
 
 def window_scales(
