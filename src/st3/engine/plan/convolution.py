@@ -105,7 +105,9 @@ class Convolution:
         return config, cost
 
     def best_config_in_parts(self, parts: int) -> tuple[Config, float] | None:
-        """Return the depthwise config with the lowest estimate whose tiles end where parts do; None if there is none."""
+        """Return the best depthwise config whose tiles end where parts do; None if there is none or one part."""
+        if parts == 1:
+            return None
         height = self.target.field.geometry.height
         edges = {height * part // parts for part in range(parts)}
         for cost, config in depthwise_candidates(self):

@@ -76,7 +76,7 @@ class Chain:
         return parts if sum(map(len, self.rows_of(parts))) <= MAX_HALO * height else 1
 
     def rows_read(self, parts: int) -> list[range]:
-        """Return the rows of the intermediate value that each part reads; some may lie in the patches of other lanes."""
+        """Return the rows of the intermediate value that each part reads; some may lie in other lanes' patches."""
         high = self.second.target.field.geometry.height
         return [self.second.rows_read(high * i // parts, high * (i + 1) // parts) for i in range(parts)]
 
@@ -88,53 +88,51 @@ class Chain:
             for rows in self.rows_read(parts)
         ]
 
-    def tiles_of(self, config: Config) -> list[list[Tile]] | None:
-        """Return the first convolution's tiles for each part; None if a size has no kernel."""
-        if self.parts == 1:
-            return [self.first.tiles(config)]
-        if config.kernel not in ("sparse", "dense"):
-            return None
+    def tiles_of(self, config: Config) -> list[list[Tile]]:
+        """Return the first convolution's tiles for each part; for the whole plane if a size has no kernel."""
+        whole = self.first.tiles(config)
+        if self.parts == 1 or config.kernel not in ("sparse", "dense"):
+            return [whole]
         height, width = self.first.plane
         sizes, high = self.first.tile_sizes(config.kernel), -(-height // config.down)
-        bundle, found = self.first.tiles(config)[0].variant.outputs, []
+        found = []
         for rows in self.rows_of(self.parts):
             tiles: list[Tile] = []
             for _, run in itertools.groupby(enumerate(rows), key=lambda each: each[1] - each[0]):
                 ys = [y for _, y in run]
-                # A single row from another lane may need tiles of another width to be computed with as many outputs.
+                # A single row from another lane may need wider tiles to be computed with as many outputs at a time.
                 ways = (
                     sizes.tiling(len(ys), width, -(-len(ys) // high), across)
                     for across in (config.across, *range(1, width + 1))
                 )
-                fitting = (each for each in ways if each and each[0].variant.outputs == bundle)
-                own = next(fitting, None)
+                same = (way for way in ways if way and way[0].variant.outputs == whole[0].variant.outputs)
+                own = next(same, None)
                 if own is None:
-                    return None
+                    return [whole]
                 tiles += [tile._replace(y=tile.y + ys[0]) for tile in own]
             found.append(tiles)
         return found
 
     def alternatives(self) -> list[Alternative]:
-        after, cost_after = (
-            self.second.best_config_in_parts(self.parts) if self.parts > 1 else None
-        ) or self.second.best_config()
-        second_kernel = after.kernel if after else "pool"
         found = []
+        whole = self.second.best_config()
+        seconds = {1: whole, self.parts: self.second.best_config_in_parts(self.parts) or whole}
         for cost, config in self.first_configs():
             tiles = self.tiles_of(config)
-            if tiles is None:
-                continue
-            found.append(
-                Alternative(
-                    config.label.replace(" ", " chain ", 1)
-                    + (f" {self.parts} parts" if self.parts > 1 else ""),
-                    cost + cost_after,
-                    ChainMaker(self, config, after, tiles),
-                    self.sum_floats(config, tiles) + config.outputs_per_group * self.floats_per_channel,
-                    second_kernel,
-                )
+            parts = len(tiles)
+            after, cost_after = seconds[parts]
+            label = config.label.replace(" ", " chain ", 1)
+            made = Alternative(
+                label if parts == 1 else f"{label} in {parts} parts",
+                cost + cost_after,
+                ChainMaker(self, config, after, tiles),
+                self.sum_floats(config, tiles) + config.outputs_per_group * self.floats_per_channel,
+                after.kernel if after else "pool",
             )
-        return sorted(found, key=lambda each: each.cost)
+            found.append((parts < self.parts, made))
+        # Those in parts, if there are any: when they are measured alone, nobody has written what they read.
+        fewest = min(is_whole for is_whole, _ in found)
+        return sorted((each for is_whole, each in found if is_whole == fewest), key=lambda each: each.cost)
 
     def first_configs(self) -> list[tuple[float, Config]]:
         """Return configs of the first part for each group size, with their estimated cycles."""

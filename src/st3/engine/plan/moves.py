@@ -244,13 +244,13 @@ def _by_vector(taps: Any) -> Any:
 
 
 def border_copies(
-    field: Field, parts: int = 1, rows: Sequence[Collection[int]] = ()
+    field: Field, parts: int = 1, rows_of: Sequence[Collection[int]] = ()
 ) -> tuple[Ints, Ints, Ints]:
     """Return the border as (to, from, shuffle), the shuffles as lane indices and masks, and where each part starts.
 
-    Entries are sorted by part and shuffle. A row belongs to one part, or to all those that name it in `rows`.
+    Entries are sorted by part and shuffle. A row belongs to one part, or to all those that name it in `rows_of`.
     """
-    named = rows or [
+    named = rows_of or [
         [
             y
             for y in range(-field.border.top, field.geometry.height + field.border.bottom)
