@@ -70,14 +70,13 @@ def readers(draw: st.DrawFn, outputs: int) -> Step:
 
 @settings(max_examples=30)
 @given(
-    made=pairs(), isa=isas, threads=st.sampled_from([1, 2, 3]), inputs=st.sampled_from([64, 700, 28 * 1024]),
-    middle=st.sampled_from([1, 20_000, 1 << 20]), halo=st.sampled_from([1.2, 9.0]), seed=st.integers(0, 99),
+    made=pairs(), isa=isas, threads=st.sampled_from([1, 2]), inputs=st.sampled_from([64, 700, 28 * 1024]),
+    middle=st.sampled_from([1, 20_000, 1 << 20]), seed=st.integers(0, 99),
 )  # fmt: skip
-def test_every_alternative_for_two_steps_agrees_with_torch(made, isa, threads, inputs, middle, halo, seed):
+def test_every_alternative_for_two_steps_agrees_with_torch(made, isa, threads, inputs, middle, seed):
     with (
         patch.object(configs, "INPUT_BYTES", inputs),
         patch.object(fused, "MIDDLE_BYTES", middle),
-        patch.object(fused, "MAX_HALO", halo),
         patch.object(convolutions, "LARGE_VALUE_BYTES", -1),
     ):
         x = torch.randn(made.shapes["x"], generator=torch.Generator().manual_seed(seed))

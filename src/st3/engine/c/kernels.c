@@ -11,11 +11,10 @@ static float* window_out(const Chain* c, int32_t image, int32_t channel) {
     return c->window->out + ((int64_t)image * c->bounds[c->group_count] + channel) * c->window->out_plane;
 }
 
-// A convolution and a channel-wise step as one, a few channels at a time. Tasks: parts x groups of channels x images.
+// A convolution and a channel-wise step as one, a few channels at a time. Tasks: groups of channels x images.
 static void run_chain(const void* arguments, int32_t task, const Context* context) {
     const Chain* c = arguments;
-    int32_t image = task % c->images, group = task / c->images % c->group_count, part = task / c->images / c->group_count;
-    int32_t first = c->starts[part], end = c->starts[part + 1];
+    int32_t image = task % c->images, group = task / c->images;
     int32_t low = c->bounds[group], high = c->bounds[group + 1];
     float* middle = context->scratch + c->middle;
     float* moved = context->scratch + c->moved;
@@ -24,29 +23,25 @@ static void run_chain(const void* arguments, int32_t task, const Context* contex
         Sparse s = *c->sparse;
         s.out = middle + c->origin - low * c->plane;
         s.out_image = 0;
-        for (int32_t t = first; t < end; t++) sparse_group(&s, group, image, s.tiles + t, context->scratch);
+        for (int32_t t = 0; t < s.tile_count; t++) sparse_group(&s, group, image, s.tiles + t, context->scratch);
     } else if (c->lanewise) {
         Lanewise a = *c->lanewise;
         a.out = middle + c->origin - low * c->plane;
         a.out_image = 0;
-        for (int32_t t = first; t < end; t++) lanewise_group(&a, group, image, t, context->scratch);
+        for (int32_t t = 0; t < a.tile_count; t++) lanewise_group(&a, group, image, t, context->scratch);
     } else {
         Dense d = *c->dense;
         d.out = middle + c->origin - low * c->plane;
         d.out_image = 0;
-        for (int32_t t = first; t < end; t++) dense_group(&d, group, image, d.tiles + t, context->scratch);
+        for (int32_t t = 0; t < d.tile_count; t++) dense_group(&d, group, image, d.tiles + t, context->scratch);
     }
     for (int32_t p = low; p < high; p++) {
         float* plane = middle + (p - low) * c->plane;
         float* in = moved + (p - low) * c->moved_plane;
-        if (c->border) fill_border(c->border, plane, c->border->starts[part], c->border->starts[part + 1]);
+        if (c->border) fill_border(c->border, plane, 0, c->border->entry_count);
         if (c->move) move_plane(c->move, plane, in, c->move->index);
-        if (c->depthwise)
-            depthwise_plane(c->depthwise, in + c->moved_origin, image, p, c->depthwise->starts[part],
-                            c->depthwise->starts[part + 1]);
-        if (c->window)
-            window_plane(c->window, in + c->moved_origin, window_out(c, image, p), c->window->height * part / c->parts,
-                         c->window->height * (part + 1) / c->parts);
+        if (c->depthwise) depthwise_plane(c->depthwise, in + c->moved_origin, image, p, 0, c->depthwise->tile_count);
+        if (c->window) window_plane(c->window, in + c->moved_origin, window_out(c, image, p), 0, c->window->height);
     }
     if (c->next) {
         Sparse s = *c->next;

@@ -178,15 +178,13 @@ enum { KINDS_OF(AS_ENUM) KINDS };
 //   border, move               or NULL
 //   next, depthwise, window    the second step: one of these three is set
 //   bounds                     channels of group g: bounds[g] .. bounds[g + 1]
-//   starts                     the convolution's tiles for part p, a few rows of the second step's result:
-//                              starts[p] .. starts[p + 1]; rows that two parts need are in both
 //   middle, plane, origin      what the convolution writes, in the scratch buffer
 //   moved ...                  what the second step reads
 #define FIELDS_Chain(S, P, L, I, U, F, N) \
     P(S, const Sparse, sparse) P(S, const Dense, dense) P(S, const Lanewise, lanewise) P(S, const Border, border) \
     P(S, const Move, move) P(S, const Sparse, next) P(S, const Depthwise, depthwise) P(S, const Window, window) \
-    P(S, const int32_t, bounds) P(S, const int32_t, starts) L(S, middle) L(S, plane) L(S, origin) L(S, moved) L(S, moved_plane) L(S, moved_origin) \
-    I(S, group_count) I(S, images) I(S, parts)
+    P(S, const int32_t, bounds) L(S, middle) L(S, plane) L(S, origin) L(S, moved) L(S, moved_plane) L(S, moved_origin) \
+    I(S, group_count) I(S, images)
 
 // Two 1x1 convolutions, one tile at a time: the second reads the tile from the L2 cache.
 #define FIELDS_Tilewise(S, P, L, I, U, F, N) P(S, const Sparse, first) P(S, const Sparse, second)

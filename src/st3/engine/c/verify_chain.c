@@ -18,17 +18,6 @@ static int find_part(Check* check, const void* reference, int32_t kind, const vo
     return *found || is_null(reference);
 }
 
-// Every part has its tiles and, where there are any, its entries of the border.
-static int check_parts(Check* check, const Chain* c, const Parts* p) {
-    int32_t tiles = p->sparse ? p->sparse->tile_count : p->dense ? p->dense->tile_count : p->lanewise->tile_count;
-    return st3_check_starts(check, c->starts, c->parts, tiles) && REQUIRE(check, !p->next || c->parts == 1, "parts") &&
-           (!p->border || (REQUIRE(check, p->border->parts == c->parts, "border") &&
-                           st3_check_starts(check, p->border->starts, c->parts, p->border->entry_count))) &&
-           (!p->depthwise || (REQUIRE(check, p->depthwise->parts == c->parts, "depthwise") &&
-                              st3_check_starts(check, p->depthwise->starts, c->parts, p->depthwise->tile_count))) &&
-           (!p->window || REQUIRE(check, p->window->height >= 0 && is_int((wide)p->window->height * c->parts), "parts"));
-}
-
 static int find_parts(Check* check, const Chain* c, Parts* p) {
     return find_part(check, c->sparse, SPARSE, (const void**)&p->sparse, "sparse") &&
            find_part(check, c->dense, DENSE, (const void**)&p->dense, "dense") &&
@@ -40,7 +29,7 @@ static int find_parts(Check* check, const Chain* c, Parts* p) {
            find_part(check, c->window, WINDOW, (const void**)&p->window, "window") &&
            REQUIRE(check, !!p->sparse + !!p->dense + !!p->lanewise == 1, "sparse, dense, lanewise") &&
            REQUIRE(check, !!p->next + !!p->depthwise + !!p->window == 1, "next, depthwise, window") &&
-           REQUIRE(check, !p->move || p->move->parts <= 1, "move") && check_parts(check, c, p);
+           REQUIRE(check, !p->move || p->move->parts <= 1, "move");
 }
 
 // The convolution in front: its groups and images are those of the chain.
@@ -97,8 +86,8 @@ static int check_planes(Check* check, const Chain* c, const Parts* p, const int3
 int st3_verify_Chain(Check* check, const Chain* c, int32_t tasks) {
     Parts parts = {0};
     Cursor first = {0}, next = {0};
-    if (!REQUIRE(check, c->group_count >= 1 && c->images >= 1 && c->parts >= 1, "group_count")) return 0;
-    if (!REQUIRE(check, (wide)c->group_count * c->images * c->parts == tasks, "tasks")) return 0;
+    if (!REQUIRE(check, c->group_count >= 1 && c->images >= 1, "group_count")) return 0;
+    if (!REQUIRE(check, (wide)c->group_count * c->images == tasks, "tasks")) return 0;
     const int32_t* bounds = st3_constant(check, c->bounds, (wide)c->group_count + 1, 4, "bounds");
     if (!bounds || !find_parts(check, c, &parts) || !begin_first(check, c, &parts, &first)) return 0;
     if (parts.next && !(REQUIRE(check, parts.next->group_count == c->group_count, "group_count") &&

@@ -104,30 +104,10 @@ class Convolution:
         cost, config = min([*sparse_candidates(self), *depthwise_candidates(self)])
         return config, cost
 
-    def best_config_in_parts(self, parts: int) -> tuple[Config, float] | None:
-        """Return the best depthwise config whose tiles end where parts do; None if there is none or one part."""
-        if parts == 1:
-            return None
-        height = self.target.field.geometry.height
-        edges = {height * part // parts for part in range(parts)}
-        for cost, config in depthwise_candidates(self):
-            if edges <= {tile.y for tile in self.tiles(config)}:
-                return config, cost
-        return None
-
-    def rows_read(self, first: int, end: int) -> range:
-        """Return the rows of the source that some rows of the target read; they may lie outside a patch."""
-        low = first * self.step[0] - self.padding[0]
-        return range(
-            low, low + (end - first - 1) * self.step[0] + (self.weight.shape[2] - 1) * self.dilation[0] + 1
-        )
-
     def make_in_groups(
-        self, assembly: Assembly, config: Config | None, bounds: list[int], parts: int
+        self, assembly: Assembly, config: Config | None, bounds: list[int]
     ) -> tuple[Structure, int]:
         assert config is not None
-        if config.kernel == "depthwise":
-            return make_depthwise(self, assembly, self.tiles(config), parts)
         return make_structure(self, assembly, config, bounds)
 
     @property
@@ -148,17 +128,12 @@ class Convolution:
 
 
 def make_structure(
-    convolution: Convolution,
-    assembly: Assembly,
-    config: Config,
-    bounds: list[int] | None = None,
-    tiles: list[Tile] | None = None,
+    convolution: Convolution, assembly: Assembly, config: Config, bounds: list[int] | None = None
 ) -> tuple[Structure, int]:
     """Return the structure and its number of tasks; group g has outputs bounds[g] .. bounds[g + 1]."""
-    tiles = tiles or convolution.tiles(config)
+    tiles = convolution.tiles(config)
     if config.kernel == "depthwise":
-        parts = row_parts(convolution.target.field, convolution.threads)
-        return make_depthwise(convolution, assembly, tiles, parts)
+        return make_depthwise(convolution, assembly, tiles)
     bounds = bounds or default_bounds(convolution, config, tiles)
     make = {"sparse": make_sparse, "dense": make_dense, LANEWISE: make_lanewise}[config.kernel]
     tasks = (len(bounds) - 1) * len(tiles) * convolution.target.field.groups
@@ -220,17 +195,16 @@ def all_taps(convolution: Convolution) -> Ints:
     return tap_offsets(convolution.source.field, channel, dy, dx)
 
 
-def make_depthwise(
-    convolution: Convolution, assembly: Assembly, tiles: list[Tile], parts: int
-) -> tuple[Structure, int]:
+def make_depthwise(convolution: Convolution, assembly: Assembly, tiles: list[Tile]) -> tuple[Structure, int]:
     source, images = convolution.source.field, convolution.target.field.groups
     channels = len(convolution.weight)
     per_task = max(1, min(8, channels * images // (4 * convolution.threads)))
     common = common_fields(convolution, assembly, tiles)
     del common["in_column"]
     common["in_row"] = source.pitch
-    height = convolution.target.field.geometry.height
-    of_tiles = [part_of_row(tile.y, height, parts) for tile in tiles]
+    field = convolution.target.field
+    parts = row_parts(field, convolution.threads)
+    of_tiles = [part_of_row(tile.y, field.geometry.height, parts) for tile in tiles]
     return schema.Depthwise(
         weights=assembly.keep(convolution.weight),
         in_plane=source.plane,
@@ -323,11 +297,11 @@ def weight_bytes(convolution: Convolution, config: Config) -> int:
     return 8 * len(convolution.nonzeros.weight) if config.is_sparse else 4 * convolution.weight.size
 
 
-def scratch(convolution: Convolution, config: Config, tiles: list[Tile] | None = None) -> int:
+def scratch(convolution: Convolution, config: Config) -> int:
     """Return the floats of scratch memory: sums between blocks, or sums to be transposed."""
     if config.kernel == LANEWISE:
         return convolution.kernels.lanes * convolution.tiles(config)[0].variant.outputs
     if config.channels_per_block >= convolution.nonzeros.channels:
         return 0
-    largest = max(tile.variant.vectors for tile in tiles or convolution.tiles(config))
+    largest = max(tile.variant.vectors for tile in convolution.tiles(config))
     return (len(convolution.weight) + convolution.kernels.most_outputs) * largest * convolution.kernels.lanes

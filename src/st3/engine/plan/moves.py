@@ -1,6 +1,5 @@
 """Operations that copy a value from one layout to another."""
 
-from collections.abc import Collection, Sequence
 from ctypes import Structure
 from dataclasses import dataclass
 from typing import Any
@@ -243,21 +242,11 @@ def _by_vector(taps: Any) -> Any:
     return np.ascontiguousarray(taps.reshape(rows * columns, lanes, -1).swapaxes(1, 2))
 
 
-def border_copies(
-    field: Field, parts: int = 1, rows_of: Sequence[Collection[int]] = ()
-) -> tuple[Ints, Ints, Ints]:
+def border_copies(field: Field, parts: int = 1) -> tuple[Ints, Ints, Ints]:
     """Return the border as (to, from, shuffle), the shuffles as lane indices and masks, and where each part starts.
 
-    Entries are sorted by part and shuffle. A row belongs to one part, or to all those that name it in `rows_of`.
+    Entries are sorted by part and shuffle.
     """
-    named = rows_of or [
-        [
-            y
-            for y in range(-field.border.top, field.geometry.height + field.border.bottom)
-            if part_of_row(y, field.geometry.height, parts) == part
-        ]
-        for part in range(parts)
-    ]
     border, grid = field.border, field.geometry.grid
     high, wide, lanes = field.geometry.height, field.geometry.width, field.lanes
     lane = np.arange(lanes)
@@ -276,7 +265,7 @@ def border_copies(
             )
             at = field.origin + y * field.pitch + x * lanes
             owner = field.origin + y % high * field.pitch + x % wide * lanes
-            entries += [(part, number[0], at, owner) for part, own in enumerate(named) if y in own]
+            entries.append((part_of_row(y, high, parts), number[0], at, owner))
     entries.sort(key=lambda each: each[:2])
     starts = np.searchsorted([each[0] for each in entries], range(parts + 1)).astype(np.int32)
     table = np.array([each[1] for each in shuffles.values()], dtype=np.int32).reshape(-1)

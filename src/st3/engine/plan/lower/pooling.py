@@ -112,8 +112,7 @@ def second_pooling(
     """Return pooling as the second part of a chain."""
     target = planner.new_image_field(step.target, wanted.target)
     make = window_maker(step.windows, wanted, source, target, scale)
-    signature = f"{type(step).__name__}{step.windows.kernel}{wanted.step}"
-    return Pooling(make, signature, target, step.windows, wanted.step[0]), target, []
+    return Pooling(make, f"{type(step).__name__}{step.windows.kernel}{wanted.step}"), target, []
 
 
 def window_scales(
