@@ -59,7 +59,7 @@ def main() -> None:
             rows.append(_files(models, onnx, Path(folder)))
     spec = {
         "run": "a run" if chosen.run else None,
-        "prompt": PROMPT,
+        "prompt": _prompt(next(iter(models.values()))),
         "tokens": TOKENS,
         "rounds": chosen.rounds,
     }
