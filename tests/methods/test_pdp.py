@@ -263,3 +263,11 @@ def test_settings_that_make_no_sense_are_refused():
     for tau in (0.0, -1.0, math.nan, math.inf):
         with pytest.raises(ValueError, match=f"tau must be above 0 and finite, got {tau:g}"):
             st3.methods.PDP(tau=tau)
+
+
+def test_soft_weights_are_never_so_small_that_processors_slow_down():
+    raw = torch.linspace(0.0, 0.1, 10_001)
+    soft = raw * st3.methods.PDP().soft_mask(raw, 0.06)
+    smallest_normal = torch.finfo(torch.float32).tiny
+    assert not ((soft != 0) & (soft.abs() < smallest_normal)).any()
+    assert ((soft > 0) & (soft < 1e-3 * raw)).any()  # the mask itself is still soft

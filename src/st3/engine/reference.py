@@ -19,6 +19,7 @@ from .program import (
     AveragePool,
     Concat,
     Conv,
+    Dequantise,
     Elementwise,
     Floats,
     Function,
@@ -32,6 +33,9 @@ from .program import (
     Norm,
     Place,
     Program,
+    Quantise,
+    QuantisedConv,
+    Quantum,
     Resample,
     Reshape,
     Select,
@@ -91,6 +95,45 @@ def _(step: Conv, sources: list[Tensor], shape: Shape) -> Tensor:
     weight = torch.from_numpy(step.weight)
     y = F.conv2d(x, weight, tensor(step.bias), step.stride, step.padding, step.dilation, step.groups)
     return activate(sum(residual, y), step.activation)
+
+
+@evaluate.register
+def _(step: QuantisedConv, sources: list[Tensor], shape: Shape) -> Tensor:
+    """In float64, which holds the sums of bytes exactly."""
+    quanta = (step.source_quantum, step.residual_quantum)
+    x, *residual = (_from_bytes(each, q) for each, q in zip(sources, quanta, strict=False) if q)
+    outputs, inputs = len(step.weight), step.weight.shape[1] * step.groups
+    scale = torch.from_numpy(step.weight_scale).double().view(-1, 1, 1, 1)
+    weight = torch.from_numpy(step.weight).double() * scale
+    bias = None if step.bias is None else torch.from_numpy(step.bias).double()
+    y = F.conv2d(x[:, :inputs], weight, bias, step.stride, step.padding, step.dilation, step.groups)
+    y = sum((each[:, :outputs] for each in residual), y)
+    return _to_bytes(activate(y, step.activation), step.target_quantum)
+
+
+@evaluate.register
+def _(step: Quantise, sources: list[Tensor], shape: Shape) -> Tensor:
+    return _to_bytes(sources[0], step.quantum)
+
+
+@evaluate.register
+def _(step: Dequantise, sources: list[Tensor], shape: Shape) -> Tensor:
+    return _from_bytes(sources[0], step.quantum)[:, : shape[1]].float()
+
+
+def _to_bytes(x: Tensor, quantum: Quantum) -> Tensor:
+    """Return numbers as words of four channels, typed as floats; missing channels are zero."""
+    x = (x / quantum.scale).round_().add_(quantum.zero).clamp_(0, 255)
+    x = F.pad(x, (0, 0, 0, 0, 0, -x.shape[1] % 4), value=quantum.zero).to(torch.uint8)
+    return x.unflatten(1, (-1, 4)).movedim(2, -1).contiguous().view(torch.float32).squeeze(-1)
+
+
+def _bytes_of(words: Tensor) -> Tensor:
+    return words.contiguous().unsqueeze(-1).view(torch.uint8).movedim(-1, 2).flatten(1, 2)
+
+
+def _from_bytes(words: Tensor, quantum: Quantum) -> Tensor:
+    return (_bytes_of(words).double() - quantum.zero) * quantum.scale
 
 
 @evaluate.register
@@ -172,6 +215,10 @@ def _(step: Concat, sources: list[Tensor], shape: Shape) -> Tensor:
 @evaluate.register
 def _(step: MaxPool, sources: list[Tensor], shape: Shape) -> Tensor:
     window = (step.kernel, step.stride, step.padding, step.dilation)
+    if step.has_bytes:
+        quantum = Quantum(1.0, 0)
+        pooled = F.max_pool2d(_from_bytes(sources[0], quantum), *window, ceil_mode=step.ceil_mode)
+        return _to_bytes(pooled, quantum)
     return F.max_pool2d(sources[0], *window, ceil_mode=step.ceil_mode)
 
 

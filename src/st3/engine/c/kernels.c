@@ -3,6 +3,7 @@
 #include "lanewise.h"
 #include "moves.h"
 #include "norms.h"
+#include "quantised.h"
 #include "rows.h"
 
 // ---------------------------------------------------------------- a chain
@@ -61,6 +62,7 @@ static void run_chain(const void* arguments, int32_t task, const Context* contex
 #define SPARSE_SIZE(R, C, S) R, C, S, SPARSE_OUTPUTS((R) * (C)), SPARSE,
 #define DENSE_SIZE(R, C, S) R, C, S, DENSE_OUTPUTS((R) * (C)), DENSE,
 #define DEPTHWISE_SIZE(R, C, S) R, C, S, 1, DEPTHWISE,
+#define QUANTISED_SIZE(R, C, S) R, C, S, SPARSE_OUTPUTS((R) * (C)), QUANTISED,
 #define SPAN_SIZE(R, C, S) R, C, S, BUNDLE, LANEWISE,
 
 static const int32_t sizes[] = {
@@ -75,6 +77,10 @@ static const int32_t sizes[] = {
     SMALL_DEPTHWISE_TILES(DEPTHWISE_SIZE)
 #if ACCUMULATORS > 14
     LARGE_DEPTHWISE_TILES(DEPTHWISE_SIZE)
+#endif
+    SMALL_QUANTISED_TILES(QUANTISED_SIZE)
+#if ACCUMULATORS > 14
+    LARGE_QUANTISED_TILES(QUANTISED_SIZE)
 #endif
     SMALL_SPANS(SPAN_SIZE)
 #if ACCUMULATORS > 14
@@ -92,5 +98,6 @@ const Kernels JOIN(st3_kernels_, ISA) = {
             [ROWS] = run_rows, [CHAIN] = run_chain, [TILEWISE] = run_tilewise,
             [DEPTHWISE] = run_depthwise, [LANEWISE] = run_lanewise, [PAIR] = run_pair,
             [NORM] = run_norm, [GROUP_NORM] = run_group_norm, [ROWWISE] = run_rowwise,
-            [ATTENTION] = run_attention, [NUMBERED] = run_numbered, [RESAMPLE] = run_resample},
+            [ATTENTION] = run_attention, [NUMBERED] = run_numbered, [RESAMPLE] = run_resample,
+            [QUANTISED] = run_quantised, [CONVERT] = run_convert},
 };

@@ -19,6 +19,7 @@
 
 typedef float vec __attribute__((vector_size(LANES * 4)));
 typedef int32_t ivec __attribute__((vector_size(LANES * 4)));
+typedef uint8_t bytes __attribute__((vector_size(LANES * 4)));
 // For addresses that are only aligned to a float.
 typedef float unaligned_vec __attribute__((vector_size(LANES * 4), aligned(4), may_alias));
 typedef int32_t unaligned_ivec __attribute__((vector_size(LANES * 4), aligned(4), may_alias));

@@ -88,13 +88,14 @@ static void fill_border(const Border* b, float* plane, int32_t first, int32_t en
     const int32_t* entry = b->entries + first * 3;
     int32_t last = -1;
     ivec index = {0}, mask = {0};
+    const vec outside = (vec)((ivec){0} + (int32_t)b->outside);
     for (int32_t i = first; i < end; i++, entry += 3) {
         if (entry[2] != last) {  // the entries of a part are sorted by shuffle
             last = entry[2];
             index = *(const ivec*)(b->shuffles + (int64_t)last * 2 * LANES);
             mask = *(const ivec*)(b->shuffles + ((int64_t)last * 2 + 1) * LANES);
         }
-        store(plane + entry[0], apply_mask(permute(load(plane + entry[1]), index), mask));
+        store(plane + entry[0], blend(mask, permute(load(plane + entry[1]), index), outside));
     }
 }
 
@@ -181,6 +182,11 @@ static void window_plane(const Window* w, const float* in, float* out, int32_t f
             if (w->scale) {
                 for (int32_t t = 1; t < w->tap_count; t++) v += load((const float*)(from + w->taps[t]));
                 v *= load(w->scale + at);
+            } else if (w->has_bytes) {
+                for (int32_t t = 1; t < w->tap_count; t++) {
+                    bytes next = (bytes)load((const float*)(from + w->taps[t]));
+                    v = blend((ivec)(next > (bytes)v), (vec)next, v);
+                }
             } else {
                 for (int32_t t = 1; t < w->tap_count; t++) {
                     vec next = load((const float*)(from + w->taps[t]));

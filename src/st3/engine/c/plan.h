@@ -39,7 +39,8 @@
     K(SPARSE, Sparse) K(DENSE, Dense) K(BORDER, Border) K(MOVE, Move) K(TRANSPOSE, Transpose) K(WINDOW, Window) \
     K(AVERAGE, Average) K(COMBINE, Combine) K(ROWS, Rows) K(CHAIN, Chain) K(TILEWISE, Tilewise) \
     K(DEPTHWISE, Depthwise) K(LANEWISE, Lanewise) K(PAIR, Pair) K(NORM, Norm) K(GROUP_NORM, GroupNorm) \
-    K(ROWWISE, Rowwise) K(ATTENTION, Attention) K(NUMBERED, Numbered) K(RESAMPLE, Resample)
+    K(ROWWISE, Rowwise) K(ATTENTION, Attention) K(NUMBERED, Numbered) K(RESAMPLE, Resample) \
+    K(QUANTISED, Quantised) K(CONVERT, Convert)
 
 #define AS_ENUM(name, ...) name,
 enum { FUNCTIONS(AS_ENUM) FUNCTION_COUNT };
@@ -118,9 +119,10 @@ enum { KINDS_OF(AS_ENUM) KINDS };
 //   entries     destination, source, shuffle
 //   shuffles    LANES indices and LANES masks each
 //   starts      the entries of part p of a plane, a few of its rows: starts[p] .. starts[p + 1]
+//   outside     the bits of pixels outside the image
 #define FIELDS_Border(S, P, L, I, U, F, N) \
     P(S, float, field) P(S, const int32_t, entries) P(S, const int32_t, shuffles) P(S, const int32_t, starts) \
-    L(S, plane) I(S, entry_count) I(S, shuffle_count) I(S, planes) I(S, parts)
+    L(S, plane) I(S, entry_count) I(S, shuffle_count) I(S, planes) I(S, parts) U(S, outside)
 
 // A change of layout: each destination vector gathers its lanes from the source.
 //   index       LANES per vector; -1: `fill`
@@ -143,11 +145,11 @@ enum { KINDS_OF(AS_ENUM) KINDS };
     I(S, in_slot) I(S, out_slot) I(S, rows) I(S, columns) I(S, width) I(S, to_rows)
 
 // Pooling, a few rows of a plane at a time. taps: bytes. scale: one factor per output pixel for average pooling; NULL:
-// max pooling.
+// max pooling, of each byte if has_bytes.
 #define FIELDS_Window(S, P, L, I, U, F, N) \
     P(S, const float, in) P(S, float, out) P(S, const int32_t, taps) P(S, const float, scale) P(S, const int32_t, mask) \
     L(S, in_plane) L(S, out_plane) L(S, in_row) L(S, in_column) L(S, out_row) I(S, tap_count) I(S, height) I(S, width) \
-    I(S, planes) I(S, parts)
+    I(S, planes) I(S, parts) I(S, has_bytes)
 
 // Global average pooling to (images, channels).
 #define FIELDS_Average(S, P, L, I, U, F, N) \
@@ -188,6 +190,24 @@ enum { KINDS_OF(AS_ENUM) KINDS };
 
 // Two 1x1 convolutions, one tile at a time: the second reads the tile from the L2 cache.
 #define FIELDS_Tilewise(S, P, L, I, U, F, N) P(S, const Sparse, first) P(S, const Sparse, second)
+
+// A convolution of bytes. A float of its fields is a word, the bytes of four adjacent channels of one pixel; a weight of
+// its lists is a word too, the signed bytes by which those of the input are multiplied. The result of an output is
+//     y = sum * scale + lists->bias + byte of the residual * residual_scale
+// or, with another activation than a clamp, activation(y) * out_scale + out_zero. It is rounded, and cut to 0 .. 255.
+//   lists       tiles have kernels of this kind; in its epilogue, only `high` of the clamp is used
+//   bounds      the outputs of group g: bounds[g] .. bounds[g + 1]; multiples of four
+//   outside     the word of pixels outside the image
+#define FIELDS_Quantised(S, P, L, I, U, F, N) \
+    P(S, const Sparse, lists) P(S, const float, scale) P(S, const int32_t, bounds) \
+    F(S, residual_scale) F(S, out_scale) F(S, out_zero) U(S, outside)
+
+// Numbers as bytes, in * scale + zero, rounded and cut to 0 .. 255; or with is_back (in - zero) * scale.
+//   planes      of words; the last one may have fewer channels than four
+#define FIELDS_Convert(S, P, L, I, U, F, N) \
+    P(S, const float, in) P(S, float, out) P(S, const int32_t, mask) \
+    L(S, in_image) L(S, in_plane) L(S, in_row) L(S, out_image) L(S, out_plane) L(S, out_row) \
+    F(S, scale) F(S, zero) U(S, outside) I(S, channels) I(S, planes) I(S, height) I(S, width) I(S, is_back)
 
 // The sum or product of two values: epilogue(in + other) or epilogue(in * other). `other` is a field, perhaps with one
 // plane for all channels; or, if image_lanes is not 0, one number per image and channel.
@@ -302,7 +322,8 @@ enum { KINDS_OF(AS_ENUM) KINDS };
 #define ELEMENTS(D) D(Item) D(Tile) D(Block) D(Span) D(Epilogue) D(Step) D(Constant) D(Plan)
 #define ARGUMENTS(D) \
     D(Sparse) D(Dense) D(Lanewise) D(Depthwise) D(Border) D(Move) D(Transpose) D(Window) D(Average) D(Combine) D(Rows) \
-    D(Chain) D(Tilewise) D(Pair) D(Norm) D(GroupNorm) D(Rowwise) D(Attention) D(Numbered) D(Resample)
+    D(Chain) D(Tilewise) D(Pair) D(Norm) D(GroupNorm) D(Rowwise) D(Attention) D(Numbered) D(Resample) \
+    D(Quantised) D(Convert)
 
 #define RECORDS(D) D(FileHeader) D(FileTensor) D(FilePlan)
 

@@ -36,6 +36,17 @@
     X(1, 8, 2) X(2, 3, 2) X(2, 4, 2) X(2, 5, 2) X(2, 6, 2) X(2, 7, 2) X(3, 2, 2) X(4, 2, 2) X(5, 2, 2)     \
     X(6, 2, 2) X(7, 2, 2) X(3, 3, 2) X(4, 4, 2)
 
+// Quantised tiles: sums go through the scratch buffer, so that the code of a tile is short.
+#define SMALL_QUANTISED_TILES(X)                                                                           \
+    X(1, 1, 1) X(1, 2, 1) X(1, 3, 1) X(1, 4, 1) X(1, 5, 1) X(1, 6, 1) X(1, 7, 1) X(1, 8, 1) X(1, 10, 1)    \
+    X(1, 12, 1) X(1, 14, 1) X(2, 1, 1) X(4, 1, 1) X(7, 1, 1) X(2, 2, 1) X(4, 2, 1) X(7, 2, 1) X(2, 4, 1)   \
+    X(2, 7, 1) X(1, 1, 2) X(1, 2, 2) X(1, 4, 2) X(1, 7, 2) X(2, 2, 2) X(4, 2, 2) X(7, 2, 2) X(2, 7, 2)     \
+    X(7, 1, 2) X(1, 14, 2) X(1, 1, 0) X(1, 2, 0) X(1, 4, 0)
+
+#define LARGE_QUANTISED_TILES(X)                                                                           \
+    X(1, 16, 1) X(1, 20, 1) X(1, 24, 1) X(1, 25, 1) X(1, 28, 1) X(7, 3, 1) X(7, 4, 1) X(3, 7, 1)           \
+    X(4, 7, 1) X(2, 14, 1) X(4, 4, 1) X(4, 4, 2) X(2, 14, 2)
+
 // Span sizes: two vectors of sums per lane stay in registers. The column step is not used.
 #define SMALL_SPANS(X)                                                                                     \
     X(1, 1, 1) X(1, 2, 1) X(1, 3, 1) X(1, 4, 1) X(1, 5, 1) X(1, 6, 1) X(2, 1, 1) X(2, 2, 1) X(2, 3, 1)     \

@@ -1,16 +1,19 @@
-// What the kernels of sparse.h, dense.h and lanewise.h read and write.
+// What the kernels of sparse.h, quantised.h, dense.h and lanewise.h read and write.
 #include "verify.h"
 
 // ---------------------------------------------------------------- sparse
 
-int st3_begin_sparse(Check* check, const Sparse* s, Cursor* cursor) {
+// `kind`: whose kernels the tiles have.
+static int begin_lists(Check* check, const Sparse* s, int32_t kind, Cursor* cursor) {
     *cursor = (Cursor){0};
     Grid grid = {s->tiles, s->tile_count, s->in_row, s->in_column, s->out_row, s->epilogue.residual_row, s->mask_row};
     const int32_t* groups = st3_constant(check, s->groups, (wide)s->group_count + 1, 4, "groups");
     return REQUIRE(check, s->group_count >= 1, "group_count") && groups &&
            st3_check_ascending(check, groups, s->group_count, "groups") &&
-           st3_check_tiles(check, SPARSE, &grid, 0, &cursor->tiles);
+           st3_check_tiles(check, kind, &grid, 0, &cursor->tiles);
 }
+
+int st3_begin_sparse(Check* check, const Sparse* s, Cursor* cursor) { return begin_lists(check, s, SPARSE, cursor); }
 
 // What the lists of one group refer to.
 typedef struct {
@@ -73,17 +76,20 @@ static int read_lists(Check* check, const Sparse* s, Cursor* cursor, int32_t gro
     return 1;
 }
 
+// What the lists of a group read.
+static int check_inputs(Check* check, const Sparse* s, const Cursor* cursor, const Lists* lists, const Ends* ends) {
+    Range in = sum(cursor->tiles.in, steps(ends->in_image, ends->images));
+    in = sum(in, sum(lists->offsets, at(s->lowest_offset)));
+    return lists->is_empty || st3_inside_aligned(check, ends->in, in, "in");
+}
+
 int st3_check_sparse(Check* check, const Sparse* s, Cursor* cursor, int32_t group, const Ends* ends) {
     Lists lists;
     if (!read_lists(check, s, cursor, group, &lists)) return 0;
     if (!REQUIRE(check, is_int(lists.last + 1ll), "outputs")) return 0;
     if (!st3_constant(check, s->bias, lists.last < 0 ? 1 : (wide)lists.last + 1, 4, "bias")) return 0;
     if (lists.has_partial && !st3_check_partial(check, &cursor->tiles, lists.sums)) return 0;
-    if (!lists.is_empty) {
-        Range in = sum(cursor->tiles.in, steps(ends->in_image, ends->images));
-        in = sum(in, sum(lists.offsets, at(s->lowest_offset)));
-        if (!st3_inside_aligned(check, ends->in, in, "in")) return 0;
-    }
+    if (!check_inputs(check, s, cursor, &lists, ends)) return 0;
     return lists.last < lists.first ||
            st3_check_results(check, &s->epilogue, &cursor->tiles, ends, s->out_plane, lists.first, lists.last);
 }
@@ -109,6 +115,56 @@ int st3_verify_Tilewise(Check* check, const Tilewise* t, int32_t tasks) {
            REQUIRE(check, first->images == second->images, "images") &&
            st3_check_tasks(check, tasks, 1, first->tile_count, first->images) && check_all_sparse(check, first) &&
            check_all_sparse(check, second);
+}
+
+// ---------------------------------------------------------------- quantised
+
+// The outputs of a group are first .. end - 1, four to a plane; sums of all of them are in the scratch buffer.
+static int check_quantised_group(Check* check, const Sparse* s, Cursor* cursor, int32_t group, int32_t first,
+                                 int32_t end, const Ends* ends) {
+    Lists lists;
+    const int32_t* groups = st3_constant(check, s->groups, (wide)s->group_count + 1, 4, "groups");
+    const Block* blocks = st3_constant(check, s->blocks, groups[group + 1], sizeof(Block), "blocks");
+    if (!blocks || !read_lists(check, s, cursor, group, &lists)) return 0;
+    for (int32_t b = groups[group]; b < groups[group + 1]; b++)
+        if (!REQUIRE(check, blocks[b].base == first, "blocks: base")) return 0;
+    return REQUIRE(check, first < end && first % 4 == 0 && end % 4 == 0 && is_int(end), "bounds") &&
+           REQUIRE(check, lists.last < end, "outputs") &&
+           st3_check_partial(check, &cursor->tiles, (int64_t)end - first) &&
+           check_inputs(check, s, cursor, &lists, ends) &&
+           st3_check_results(check, &s->epilogue, &cursor->tiles, ends, s->out_plane, first / 4, end / 4 - 1);
+}
+
+int st3_verify_Quantised(Check* check, const Quantised* q, int32_t tasks) {
+    Cursor cursor;
+    Ends ends;
+    const Sparse* s = st3_nested(check, q->lists, SPARSE, "lists");
+    if (!s || !st3_check_tasks(check, tasks, s->group_count, s->tile_count, s->images)) return 0;
+    if (!st3_whole_ends(check, s->in, s->out, s->in_image, s->out_image, s->images, &ends)) return 0;
+    const int32_t* bounds = st3_constant(check, q->bounds, (wide)s->group_count + 1, 4, "bounds");
+    if (!bounds || !st3_check_ascending(check, bounds, s->group_count, "bounds")) return 0;
+    if (!st3_constant(check, q->scale, bounds[s->group_count], 4, "scale")) return 0;
+    if (!st3_constant(check, s->bias, bounds[s->group_count], 4, "bias")) return 0;
+    if (!begin_lists(check, s, QUANTISED, &cursor)) return 0;
+    for (int32_t group = 0; group < s->group_count; group++)
+        if (!check_quantised_group(check, s, &cursor, group, bounds[group], bounds[group + 1], &ends)) return 0;
+    return 1;
+}
+
+int st3_verify_Convert(Check* check, const Convert* c, int32_t tasks) {
+    Place in, out;
+    if (!st3_check_width(check, c->height, c->width)) return 0;
+    if (!REQUIRE(check, c->planes >= 1 && c->channels >= 1 && is_int((wide)c->planes * 4), "planes")) return 0;
+    if (!REQUIRE(check, ((int64_t)c->channels + 3) / 4 == c->planes, "channels")) return 0;
+    if (!REQUIRE(check, tasks % c->planes == 0, "tasks")) return 0;
+    const int32_t images = tasks / c->planes;
+    Range read = sum(steps(c->in_row, c->height), steps(lanes_of(check), c->width));
+    Range write = sum(steps(c->out_row, c->height), steps(lanes_of(check), c->width));
+    read = sum(read, sum(steps(c->in_image, images), steps(c->in_plane, c->is_back ? c->planes : c->channels)));
+    write = sum(write, sum(steps(c->out_image, images), steps(c->out_plane, c->is_back ? c->channels : c->planes)));
+    return st3_check_pixels(check, c->mask, c->height, c->width, "mask") && st3_arena(check, c->in, &in, "in") &&
+           st3_arena(check, c->out, &out, "out") && st3_inside_aligned(check, in, read, "in") &&
+           st3_inside_aligned(check, out, write, "out");
 }
 
 // ---------------------------------------------------------------- dense

@@ -81,33 +81,39 @@ class Config(NamedTuple):
     across: int  # tiles from left to right
     channels_per_block: int
     outputs_per_group: int
-    kernel: str = "sparse"  # or "dense", "lanewise", "depthwise"
+    kernel: str = "sparse"  # or "quantised", "dense", "lanewise", "depthwise"
 
     @property
-    def is_sparse(self) -> bool:
-        return self.kernel == "sparse"
+    def has_lists(self) -> bool:
+        return self.kernel in ("sparse", QUANTISED)
+
+    @property
+    def outputs_together(self) -> int:
+        """The outputs that a group must not divide."""
+        return 4 if self.kernel == QUANTISED else 1
 
     @property
     def label(self) -> str:
         return f"{self.kernel} {tuple(self[:-1])}"
 
 
+QUANTISED = "quantised"
 SUM_BYTES = (8192, 16384)  # of the L1 cache, for the sums of a group
 BLOCK_COUNTS = (1, 2, 3, 4, 6, 8, 12, 16, 24, 32)  # blocks of input channels
 INPUT_BYTES = 28 * 1024  # of the L1 cache, for the inputs of a dense block
 
 
-def sparse_candidates(convolution: "Convolution") -> list[tuple[float, Config]]:
-    """Return the configs of sparse kernels with their estimated cycles, cheapest first."""
-    found = sparse_configs(convolution)
+def sparse_candidates(convolution: "Convolution", kernel: str = "sparse") -> list[tuple[float, Config]]:
+    """Return the configs of kernels with lists with their estimated cycles, cheapest first."""
+    found = sparse_configs(convolution, kernel)
     return sorted((sparse_cost(convolution, tiles, config), config) for tiles, config in found)
 
 
-def sparse_configs(convolution: "Convolution") -> Iterator[tuple[list[Tile], Config]]:
+def sparse_configs(convolution: "Convolution", kernel: str = "sparse") -> Iterator[tuple[list[Tile], Config]]:
     channels, outputs = convolution.nonzeros.channels, len(convolution.weight)
     line = 4 * convolution.kernels.lanes
     seen = set()
-    for tiles in convolution.tile_sizes("sparse").tilings(*convolution.plane, least=2):
+    for tiles in convolution.tile_sizes(kernel).tilings(*convolution.plane, least=2):
         vectors = max(tile.variant.vectors for tile in tiles)
         for blocks in BLOCK_COUNTS:
             if blocks > max(1, channels // 4) or (blocks > 1 and convolution.groups > 1):
@@ -115,10 +121,10 @@ def sparse_configs(convolution: "Convolution") -> Iterator[tuple[list[Tile], Con
             sizes = {outputs}
             if convolution.groups > 1:
                 sizes = {8}  # few outputs share their inputs
-            elif blocks > 1:
+            elif blocks > 1 or kernel == QUANTISED:
                 sizes |= {max(16, bytes // (line * vectors) // 8 * 8) for bytes in SUM_BYTES}
             for size in sizes:
-                config = Config(*tile_counts(tiles), -(-channels // blocks), min(size, outputs))
+                config = Config(*tile_counts(tiles), -(-channels // blocks), min(size, outputs), kernel)
                 if config not in seen:
                     seen.add(config)
                     yield tiles, config
@@ -145,11 +151,12 @@ def sparse_cost(convolution: "Convolution", tiles: list[Tile], config: Config) -
     for tile in tiles:
         vectors, seen = tile.variant.vectors, input_vectors(convolution, tile)
         foot = seen * line * config.channels_per_block
-        sums_foot = vectors * line * config.outputs_per_group if blocks > 1 else 0
+        stores_sums = blocks > 1 or config.kernel == QUANTISED
+        sums_foot = vectors * line * config.outputs_per_group if stores_sums else 0
         near = foot + min(sums_foot, 10 * 1024)
         missing = min(1.0, max(0.0, (near - 30 * 1024) / (104 * 1024)))
         per_item = vectors / 2 + 0.13 + 0.55 * missing * vectors
-        sums = (blocks - 1) * (1.8 * vectors + 6.4 / tile.variant.outputs)
+        sums = (blocks - (config.kernel != QUANTISED)) * (1.8 * vectors + 6.4 / tile.variant.outputs)
         ends = 4 * vectors + 17 / tile.variant.outputs
         reads = (
             0.5 * groups * seen * convolution.nonzeros.channels * (1 - missing) * min(1.0, per_output / 16)

@@ -16,6 +16,7 @@ from .. import native, schema
 from ..program import Activation, Floats
 from .assemble import Alternative, Assembly
 from .configs import (
+    QUANTISED,
     Config,
     Tile,
     TileSizes,
@@ -283,7 +284,7 @@ def default_bounds(convolution: Convolution, config: Config, tiles: list[Tile]) 
     if jobs > 1:
         parts = max(parts, -(-weight_bytes(convolution, config) // L2_BYTES))
     parts = max(1, min(parts, outputs // 4))
-    bundle = tiles[0].variant.outputs
+    bundle = max(tiles[0].variant.outputs, config.outputs_together)
     edges = [min(outputs, round(outputs * i / parts / bundle) * bundle) for i in range(parts)]
     return sorted({*edges, outputs})
 
@@ -294,14 +295,14 @@ def is_tile_major(convolution: Convolution, config: Config, tiles: list[Tile]) -
 
 
 def weight_bytes(convolution: Convolution, config: Config) -> int:
-    return 8 * len(convolution.nonzeros.weight) if config.is_sparse else 4 * convolution.weight.size
+    return 8 * len(convolution.nonzeros.weight) if config.has_lists else 4 * convolution.weight.size
 
 
 def scratch(convolution: Convolution, config: Config) -> int:
     """Return the floats of scratch memory: sums between blocks, or sums to be transposed."""
     if config.kernel == LANEWISE:
         return convolution.kernels.lanes * convolution.tiles(config)[0].variant.outputs
-    if config.channels_per_block >= convolution.nonzeros.channels:
+    if config.channels_per_block >= convolution.nonzeros.channels and config.kernel != QUANTISED:
         return 0
     largest = max(tile.variant.vectors for tile in convolution.tiles(config))
     return (len(convolution.weight) + convolution.kernels.most_outputs) * largest * convolution.kernels.lanes

@@ -269,7 +269,8 @@ def _choice(step: Step, program: Program, kernel: str) -> Choice:
     if not isinstance(step, Conv | Linear):
         return Choice(step.name, kind, "view" if kind == "Reshape" else kernel)
     nonzeros = int(np.count_nonzero(step.weight))
-    outputs = math.prod(program.shapes[step.target]) // step.weight.shape[0]
+    shape = program.shapes[step.target]
+    outputs = math.prod(shape) // shape[step.AXIS]
     return Choice(
         step.name, kind, kernel, weights=step.weight.size, nonzeros=nonzeros, macs=nonzeros * outputs
     )

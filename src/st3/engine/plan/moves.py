@@ -214,8 +214,8 @@ class Moves:
 
         return Operation(name, "move", source.buffers, target.buffers, make)
 
-    def border(self, name: str, array: FieldArray) -> Operation:
-        """Fill the border of a field with copies of pixels that other lanes own."""
+    def border(self, name: str, array: FieldArray, outside: int = 0) -> Operation:
+        """Fill the border of a field with copies of pixels that other lanes own, or the bits of `outside`."""
         field, buffer = array.field, array.buffer
         planes, parts = field.groups * field.channels, row_parts(field, self.threads)
         entries, shuffles, starts = border_copies(field, parts)
@@ -231,6 +231,7 @@ class Moves:
                 starts=assembly.keep(starts),
                 planes=planes,
                 parts=parts,
+                outside=outside,
             ), planes * parts
 
         return Operation(name, "border", [buffer], [buffer], make)

@@ -6,6 +6,8 @@ Steps are lowered in order. Each asks for its sources in the layout it needs; a 
 
 from functools import singledispatch
 
+import numpy as np
+
 from .. import native, reference
 from ..program import Conv, Program, Step, Windows
 from .assemble import Operation
@@ -77,9 +79,14 @@ class Planner:
             value.image_fields[wanted.source] = made
         return made
 
-    def lay_out(self, name: str, wanted: Route, fill: float = 0.0) -> FieldArray:
-        """Emit the move of a value into a new field for a route; pixels outside the image become `fill`."""
+    def lay_out(self, name: str, wanted: Route, fill: float | None = None) -> FieldArray:
+        """Emit the move of a value into a new field for a route.
+
+        Pixels outside the image become `fill`, by default what they are in the value.
+        """
         value = self.values[name]
+        if fill is None:
+            fill = float(np.uint32(value.outside).view(np.float32))
         made = self.field_for(name, wanted)
         array = FieldArray(made, self.buffer(made.size))
         if value.image_fields:
@@ -149,10 +156,10 @@ class Planner:
         """Return the caller's tensor for a result."""
         return PlainArray(None, len(self.program.arguments) + number)
 
-    def fill_border(self, array: FieldArray, name: str) -> None:
+    def fill_border(self, array: FieldArray, name: str, outside: int = 0) -> None:
         """Emit the copies to the border of a field whose patches were just written."""
         if array.field.border != NO_BORDER:
-            self.emit(self.moves.border(name, array))
+            self.emit(self.moves.border(name, array, outside))
 
     # --- readers of a value -------------------------------------------------------------------------------------
 

@@ -72,6 +72,7 @@ class Value:
         default_factory=dict
     )  # matrix rows as pixels, columns as channels
     not_negative: bool = False
+    outside: int = 0  # the bits of pixels outside the image; the word of zeros, for a value of bytes
 
     @property
     def geometry(self) -> Geometry | None:

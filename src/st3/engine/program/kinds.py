@@ -61,6 +61,50 @@ class Conv(Layer):
         return replace(made, groups=len(made.weight)) if self.is_depthwise else made
 
 
+@dataclass(frozen=True)
+class Quantum:
+    """How bytes stand for numbers: number = scale * (byte - zero).
+
+    A value of bytes has the shape (n, c / 4, h, w) in a program: a word of 32 bits holds four adjacent channels.
+    """
+
+    scale: float
+    zero: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class QuantisedConv(Conv):
+    """A convolution of bytes by signed bytes; source, residual and target are bytes.
+
+    The weight is int8, as (out, in / groups, kernel height, kernel width); output i is multiplied by weight_scale[i].
+    """
+
+    weight_scale: Floats
+    source_quantum: Quantum
+    residual_quantum: Quantum | None
+    target_quantum: Quantum
+
+
+@dataclass(frozen=True, kw_only=True)
+class Quantise(Step):
+    """Numbers as bytes."""
+
+    quantum: Quantum
+
+    AXIS = 1
+    IS_PIXELWISE = True
+
+
+@dataclass(frozen=True, kw_only=True)
+class Dequantise(Step):
+    """Bytes as numbers."""
+
+    quantum: Quantum
+
+    AXIS = 1
+    IS_PIXELWISE = True
+
+
 @dataclass(frozen=True, kw_only=True)
 class Linear(Layer):
     """A matrix product over the last axis; its weight is (out, in)."""
@@ -141,6 +185,7 @@ class MaxPool(PerChannel):
     padding: Pair = (0, 0)
     dilation: Pair = (1, 1)
     ceil_mode: bool = False
+    has_bytes: bool = False  # of bytes, whose zero is 0
 
     OUTSIDE = -float("inf")
 

@@ -4,6 +4,6 @@ Each file registers the rules of its kinds with `lower`; a step without a rule i
 """
 
 from ..planner import lower
-from . import attention, convolutions, norms, pointwise, pooling, rows
+from . import attention, convolutions, norms, pointwise, pooling, quantised, rows
 
-__all__ = ["attention", "convolutions", "lower", "norms", "pointwise", "pooling", "rows"]
+__all__ = ["attention", "convolutions", "lower", "norms", "pointwise", "pooling", "quantised", "rows"]

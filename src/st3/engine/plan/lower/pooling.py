@@ -25,7 +25,7 @@ def _(step: MaxPool, planner: Planner) -> None:
     fill = planner.fill_outside(step, step.windows)
     name = step.sources[0]
     array = planner.lay_out(name, wanted, fill) if fill else planner.image_field(name, wanted)
-    emit_windows(step, planner, step.windows, wanted, array, None)
+    emit_windows(step, planner, step.windows, wanted, array, None, has_bytes=step.has_bytes)
 
 
 @lower.register
@@ -97,11 +97,18 @@ def emit_global_average(step: Step, planner: Planner) -> None:
 
 
 def emit_windows(
-    step: Step, planner: Planner, windows: Windows, wanted: Route, source: FieldArray, scale: Floats | None
+    step: Step,
+    planner: Planner,
+    windows: Windows,
+    wanted: Route,
+    source: FieldArray,
+    scale: Floats | None,
+    *,
+    has_bytes: bool = False,
 ) -> None:
     """Emit average pooling if there is a scale, else max pooling."""
     target = planner.new_image_field(step.target, wanted.target)
-    make = window_maker(windows, wanted, source, target, scale, planner.threads)
+    make = window_maker(windows, wanted, source, target, scale, planner.threads, has_bytes=has_bytes)
     planner.emit(Operation(step.name, "pool", [source.buffer], [target.buffer], make, step=step))
     planner.fill_border(target, step.name)
 
@@ -140,6 +147,8 @@ def window_maker(
     target: FieldArray,
     scale: Floats | None,
     threads: int = 1,
+    *,
+    has_bytes: bool = False,
 ) -> Make:
     begin, end = source.field, target.field
     stride = wanted.step
@@ -165,6 +174,7 @@ def window_maker(
             width=end.geometry.width,
             planes=planes,
             parts=parts,
+            has_bytes=has_bytes,
         ), planes * parts
 
     return make

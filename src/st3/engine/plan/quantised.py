@@ -1,0 +1,125 @@
+"""A convolution of bytes between two fields: its words, its scales, and its structure.
+
+It is a sparse convolution whose weights are words, the signed bytes of four adjacent input channels; the layout, the
+lists and the ways to divide it are the same.
+"""
+
+from collections.abc import Callable
+from ctypes import Structure
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+
+from .. import schema
+from ..program import Activation, Floats, Function, QuantisedConv
+from .assemble import Alternative, Assembly
+from .configs import QUANTISED, Config, sparse_candidates
+from .convolution import Convolution, default_bounds, make_sparse, scratch
+
+__all__ = ["QuantisedConvolution", "Scales", "scales_of", "words_of", "zero_word"]
+
+CLAMPS = (Function.RELU, Function.RELU6)  # a byte has no room for what these cut off
+
+
+@dataclass(frozen=True)
+class Scales:
+    """How sums become bytes; see FIELDS_Quantised in c/plan.h."""
+
+    scale: Floats
+    shift: Floats
+    residual_scale: float = 0.0
+    out_scale: float = 1.0
+    out_zero: float = 0.0
+
+
+def scales_of(step: QuantisedConv) -> Scales:
+    """Return the scales of a step, for its outputs rounded up to whole words.
+
+    Without another activation than a clamp they lead to the bytes at once, else to the number that is activated.
+    """
+    source, residual, target = step.source_quantum, step.residual_quantum, step.target_quantum
+    scale = step.weight_scale.astype(np.float64) * source.scale
+    shift = np.zeros(len(scale)) if step.bias is None else step.bias.astype(np.float64)
+    shift -= scale * source.zero * step.weight.astype(np.int64).sum((1, 2, 3))
+    residual_scale = residual.scale if residual else 0.0
+    shift -= residual_scale * (residual.zero if residual else 0)
+    out_scale, out_zero = 1 / target.scale, float(target.zero)
+    if function_of(step) is None:
+        scale, shift, residual_scale = (
+            scale * out_scale,
+            shift * out_scale + out_zero,
+            residual_scale * out_scale,
+        )
+    missing = -len(scale) % 4
+    padded = (np.pad(each, (0, missing)).astype(np.float32) for each in (scale, shift))
+    return Scales(*padded, residual_scale, out_scale, out_zero)
+
+
+def function_of(step: QuantisedConv) -> Activation | None:
+    """Return the activation, unless rounding to bytes is enough."""
+    return step.activation if step.activation and step.activation.function not in CLAMPS else None
+
+
+def words_of(weight: npt.NDArray[np.int8], groups: int) -> Floats:
+    """Return signed bytes as words, (out rounded up to words, in of all groups / 4, height, width), typed as floats.
+
+    >>> weight = np.array([1, 2, 3, 4, -1], np.int8).reshape(1, 5, 1, 1)
+    >>> words_of(weight, groups=1).view(np.uint8).reshape(4, 2, 4)[0].tolist()
+    [[1, 2, 3, 4], [255, 0, 0, 0]]
+    """
+    outputs, inputs, high, wide = weight.shape
+    whole = np.zeros((outputs + -outputs % 4, groups * inputs + -groups * inputs % 4, high, wide), np.int8)
+    first = np.arange(outputs) // (outputs // groups) * inputs
+    whole[np.arange(outputs)[:, None], first[:, None] + np.arange(inputs)] = weight
+    quads = whole.reshape(len(whole), -1, 4, high, wide).transpose(0, 1, 3, 4, 2)
+    words: Floats = np.ascontiguousarray(quads).view(np.float32)[..., 0]
+    return words
+
+
+def zero_word(zero: int) -> int:
+    """Return the word of four bytes that stand for zero.
+
+    >>> hex(zero_word(0x80))
+    '0x80808080'
+    """
+    return zero * 0x01010101
+
+
+@dataclass(frozen=True, eq=False)
+class QuantisedConvolution:
+    """The alternatives for computing a convolution of bytes; `lists` is the same convolution of words."""
+
+    lists: Convolution
+    scales: Scales
+    zero: int  # of the target
+
+    @property
+    def signature(self) -> str:
+        return f"int8 {self.lists.signature}"
+
+    def alternatives(self) -> list[Alternative]:
+        """Return the alternatives in the order of estimated cost."""
+        return [
+            Alternative(config.label, cost, self.maker(config), scratch(self.lists, config))
+            for cost, config in sparse_candidates(self.lists, QUANTISED)
+        ]
+
+    def maker(self, config: Config) -> Callable[[Assembly], list[tuple[Structure, int]]]:
+        return lambda assembly: [self.make(assembly, config)]
+
+    def make(self, assembly: Assembly, config: Config) -> tuple[Structure, int]:
+        """Return the structure and its number of tasks."""
+        tiles = self.lists.tiles(config)
+        bounds = default_bounds(self.lists, config, tiles)
+        lists = make_sparse(self.lists, assembly, config, tiles, bounds)
+        made: Structure = schema.Quantised(
+            lists=assembly.hold(lists),
+            scale=assembly.keep(self.scales.scale),
+            bounds=assembly.keep(np.array(bounds, np.int32)),
+            residual_scale=self.scales.residual_scale,
+            out_scale=self.scales.out_scale,
+            out_zero=self.scales.out_zero,
+            outside=zero_word(self.zero),
+        )
+        return made, (len(bounds) - 1) * len(tiles) * self.lists.target.field.groups
