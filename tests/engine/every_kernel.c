@@ -115,6 +115,60 @@ static void try_sparse(const int32_t* size, int kernel) {
     compare("sparse", size, p.outputs * p.end);
 }
 
+// Bytes by signed bytes, in two blocks, with a residual; every byte of the result must be right.
+static void try_quantised(const int32_t* size, int kernel) {
+    Problem p = problem(size, kernel);
+    const int bundle = size[3], all = 4 * ((2 * bundle + 3) / 4), bundles = (all + bundle - 1) / bundle;
+    static uint32_t items[4 * MOST];
+    static int32_t sums[LARGE];
+    int32_t outputs[2 * MOST], lengths[2 * MOST], groups[] = {0, 2}, bounds[] = {0, all}, length = 5;
+    uint8_t* bytes = (uint8_t*)in;
+    for (int i = 0; i < 4 * LARGE; i++) bytes[i] = rand(), ((uint8_t*)residual)[i] = rand();
+    memset(sums, 0, sizeof sums);
+    Block blocks[] = {{0, 0, bundles, 1, 0, 0}, {(int64_t)bundles * length * bundle, bundles, bundles, 0, 1, 0}};
+    for (int n = 0; n < 2 * bundles; n++) {
+        lengths[n] = length;
+        for (int k = 0; k < bundle; k++) {
+            int o = n % bundles * bundle + k;
+            outputs[n * bundle + k] = o < all ? o : -1;
+            for (int i = 0; i < length; i++) {
+                int tap = some_tap(&p);
+                int8_t weight[4];
+                for (int c = 0; c < 4; c++) weight[c] = rand() % 255 - 127;
+                uint32_t* item = items + ((n * length + i) * bundle) * 2 + k;
+                item[0] = tap * 4;
+                memcpy(item + bundle, weight, 4);
+                for (int at = 0; o < all && at < p.end; at++) {
+                    const float word = input(&p, size, at, tap);
+                    uint8_t of_word[4];
+                    memcpy(of_word, &word, 4);
+                    for (int c = 0; c < 4; c++) sums[o * p.end + at] += of_word[c] * weight[c];
+                }
+            }
+        }
+    }
+    float scale[2 * MOST];
+    for (int o = 0; o < all; o++) scale[o] = 0.0005f + 0.0001f * (o % 7), bias[o] = 60 + o % 9;
+    Sparse s = {.in = in, .out = out, .bias = bias, .epilogue = p.epilogue, .items = (const Item*)items,
+                .outputs = outputs, .lengths = lengths, .blocks = blocks, .groups = groups, .tiles = &p.tile,
+                .out_plane = p.end, .in_row = p.step * p.pitch, .out_row = size[1] * kernels->lanes,
+                .mask_row = size[1] * kernels->lanes, .in_column = p.step * kernels->lanes, .group_count = 1,
+                .tile_count = 1, .images = 1};
+    Quantised q = {.lists = &s, .scale = scale, .bounds = bounds, .residual_scale = 0.25f, .outside = 0x07070707};
+    kernels->run[QUANTISED](&q, 0, &(Context){0, scratch});
+    const uint8_t *got = (const uint8_t*)out, *added = (const uint8_t*)residual;
+    for (int o = 0; o < all; o++)
+        for (int at = 0; at < p.end; at++) {
+            const int place = 4 * (o / 4 * p.end + at) + o % 4;
+            double y = (double)sums[o * p.end + at] * scale[o] + bias[o] + 0.25 * added[place];
+            y = mask[at] ? fmin(255, fmax(0, y)) : 7;
+            if (fabs(got[place] - y) < 0.501) continue;
+            printf("quantised %dx%d step %d: byte %d is %d instead of %g\n", size[0], size[1], size[2], place, got[place], y);
+            failures++;
+            return;
+        }
+}
+
 static void try_dense(const int32_t* size, int kernel) {
     Problem p = problem(size, kernel);
     enum { TAPS = 9 };
@@ -153,7 +207,7 @@ static void try_depthwise(const int32_t* size, int kernel) {
     Depthwise d = {.in = in, .out = out, .bias = bias, .epilogue = p.epilogue, .weights = weights, .tiles = &p.tile,
                    .in_plane = p.plane, .out_plane = p.end, .in_row = p.pitch, .out_row = size[1] * kernels->lanes,
                    .mask_row = size[1] * kernels->lanes, .channels = CHANNELS, .channels_per_task = CHANNELS,
-                   .tile_count = 1};
+                   .tile_count = 1, .images = 1, .parts = 1, .starts = (const int32_t[]){0, 1}};
     kernels->run[DEPTHWISE](&d, 0, &(Context){0, scratch});
     compare("depthwise", size, CHANNELS * p.end);
 }
@@ -225,14 +279,18 @@ int main(int count, char** arguments) {
     srand(count > 2 ? atoi(arguments[2]) : 0);
     in = aligned(LARGE), out = aligned(LARGE), residual = aligned(LARGE), weights = aligned(LARGE);
     scratch = aligned(LARGE), bias = aligned(MOST), mask = aligned(MOST);
-    int tried = 0, of_kind[4] = {0};
+    int tried = 0, of_kind[KINDS] = {0};
     for (int i = 0; i < kernels->variant_count; i++) {
         const int32_t* size = kernels->variants + 5 * i;
-        const int kind = size[4], kernel = of_kind[kind]++;
-        if (kind == 0) try_sparse(size, kernel), tried++;
-        if (kind == 1) try_dense(size, kernel), tried++;
-        if (kind == 2) try_depthwise(size, kernel), tried++;
-        if (kind == 3) tried += try_lanewise(size, kernel);
+        const int kernel = of_kind[size[4]]++;
+        switch (size[4]) {
+            case SPARSE: try_sparse(size, kernel), tried++; break;
+            case QUANTISED: try_quantised(size, kernel), tried++; break;
+            case DENSE: try_dense(size, kernel), tried++; break;
+            case DEPTHWISE: try_depthwise(size, kernel), tried++; break;
+            case LANEWISE: tried += try_lanewise(size, kernel); break;
+            default: printf("kind %d is not tried\n", size[4]), failures++;
+        }
     }
     try_transpose();
     try_resample();

@@ -7,8 +7,10 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 
 from st3.engine import native, schema
+from st3.engine.optimise import Ranges, quantise
 from st3.engine.plan.assemble import Plan
 from st3.engine.plan.lower import convolutions
 from st3.engine.plan.make import Planned, make_plan
@@ -238,7 +240,23 @@ def _decoder(random: np.random.Generator) -> Program:
     return replace(program, inputs=("x", "keys"), state_count=1)
 
 
-MAKERS = (_pictures, _chains, _matrices, _pairs, _gates, _tokens, _decoder)
+def _bytes(random: np.random.Generator) -> Program:
+    """Convolutions of bytes of every kind, a maximum of bytes, a residual, and a step in float32 between them."""
+    make = _Maker(random, (int(random.choice([1, 2, 16])), 3, *map(int, random.integers(8, 14, 2))))
+    a = make.conv("x", int(random.integers(3, 12)))
+    b = make.conv(a, make.shapes[a][1], residual=a)
+    images, channels, high, wide = make.shapes[b]
+    pooled = (images, channels, (high - 1) // 2 + 1, (wide - 1) // 2 + 1)
+    c = make.add(MaxPool, pooled, b, kernel=(3, 3), stride=(2, 2), padding=(1, 1))
+    d = make.conv(make.conv(c, 0, depthwise=True), 9, size=1)
+    e = make.add(Elementwise, make.shapes[d], d, activation=Activation(Function.TANH))
+    program = make.program(make.conv(e, 6, stride=2))
+    ranges = Ranges()
+    ranges.measure(program, [torch.from_numpy(random.standard_normal(make.shapes["x"]).astype(np.float32))])
+    return quantise(program, ranges)
+
+
+MAKERS = (_pictures, _chains, _matrices, _pairs, _gates, _tokens, _decoder, _bytes)
 
 
 def kinds_of(plan: Plan) -> set[str]:

@@ -39,7 +39,7 @@ def run(command: list[str], isa: str) -> str:
 @pytest.mark.parametrize("isa", instruction_sets())
 def test_every_kernel_agrees_with_plain_loops(isa, tmp_path):
     said = run([str(link(compiler(), native.library_path(), tmp_path))], isa)
-    assert "not available" in said or said.startswith(f"{isa}: ")
+    assert said == "not available\n" or said.endswith(" 0 failures\n")
 
 
 @pytest.mark.slow
@@ -53,6 +53,5 @@ def test_every_kernel_of_aarch64_agrees_with_plain_loops(tmp_path, monkeypatch):
     program = link(compiler(), build(tmp_path / native.LIBRARY), tmp_path)
     for isa in AARCH64:
         said = run([*EMULATOR, str(program)], isa)
-        assert said.startswith(f"{isa}: ")
         assert said.endswith(" 0 failures\n")
     assert run([*EMULATOR, str(program)], "avx2") == "not available\n"

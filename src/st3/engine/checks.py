@@ -1,13 +1,20 @@
 """Check the models that are compiled and the inputs that compiled models are called with."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.nn.parameter import UninitializedParameter
 
-__all__ = ["check_input", "check_model", "check_threads", "example_arguments", "shape_text"]
+__all__ = [
+    "calibration_arguments",
+    "check_input",
+    "check_model",
+    "check_threads",
+    "example_arguments",
+    "shape_text",
+]
 
 MOST_THREADS = 1024  # more is surely a mistake: each thread has a scratch buffer
 STATISTICS = ("running_mean", "running_var")
@@ -73,6 +80,19 @@ def example_arguments(example: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
         "example_input must be a tensor, a tuple of arguments or a dict of named arguments, "
         f"got {type(example).__name__}"
     )
+
+
+def calibration_arguments(calibration: Any) -> list[tuple[tuple[Any, ...], dict[str, Any]]]:
+    """Return the arguments of each of some calibration inputs."""
+    if isinstance(calibration, Tensor | dict | str) or not isinstance(calibration, Iterable):
+        raise TypeError(
+            "calibration must be a list of inputs, each like example_input, got "
+            f"{type(calibration).__name__}; for a single one: calibration=[x]"
+        )
+    found = [example_arguments(each) for each in calibration]
+    if not found:
+        raise ValueError("calibration holds no input: int8 needs the ranges that occur for typical inputs")
+    return found
 
 
 def check_input(leaves: Sequence[Any], expected: Sequence[Any] | None = None) -> None:

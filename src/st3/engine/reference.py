@@ -125,7 +125,8 @@ def _to_bytes(x: Tensor, quantum: Quantum) -> Tensor:
     """Return numbers as words of four channels, typed as floats; missing channels are zero."""
     x = (x / quantum.scale).round_().add_(quantum.zero).clamp_(0, 255)
     x = F.pad(x, (0, 0, 0, 0, 0, -x.shape[1] % 4), value=quantum.zero).to(torch.uint8)
-    return x.unflatten(1, (-1, 4)).movedim(2, -1).contiguous().view(torch.float32).squeeze(-1)
+    words: Tensor = x.unflatten(1, (-1, 4)).movedim(2, -1).contiguous().view(torch.float32)
+    return words.squeeze(-1)
 
 
 def _bytes_of(words: Tensor) -> Tensor:

@@ -13,17 +13,19 @@ __all__ = ["operators_text", "report_text"]
 HEAD = ["step", "kind", "weights", "zeros %", "kernel", "ms", "dense ms"]
 
 
-def report_text(name: str, compiled: Specialisation | OwnWay, program: Program, threads: int) -> str:
+def report_text(
+    name: str, compiled: Specialisation | OwnWay, program: Program, in_float32: Program, threads: int
+) -> str:
     """Return a table of the steps, and what runs in torch and why.
 
-    All times are measured now: "ms" is the step in the engine, "dense ms" the same step in torch. The last line is a
-    whole call, including what happens between the steps.
+    All times are measured now: "ms" is the step in the engine, "dense ms" the same step in torch, in float32. The last
+    line is a whole call, including what happens between the steps.
     """
     runner = compiled.runner if isinstance(compiled, Specialisation) else None
     choices = runner.choices() if runner else [_in_own_way(step) for step in program]
     in_torch = {step.name: step for step in program if isinstance(step, InTorch)}
     with plain_torch():
-        dense = torch_milliseconds(program, [step.name for step in program])
+        dense = torch_milliseconds(in_float32, [step.name for step in in_float32])
         own = runner.step_milliseconds(program) if runner else {}
         whole = shortest_milliseconds(lambda: compiled(compiled.given))
     rows = [_row(choice, own, dense) for choice in choices if choice.name not in in_torch]

@@ -12,7 +12,7 @@ from .frontend import Read, TorchCall, Translation, to_float_bits
 from .process_state import plain_torch, torch_threads
 from .run import Runner, Runtime
 
-__all__ = ["OwnWay", "Specialisation"]
+__all__ = ["OwnWay", "Specialisation", "float_bits"]
 
 FLOAT_BYTES = 4
 
@@ -59,8 +59,7 @@ class Specialisation:
 
     def __call__(self, leaves: list[Any]) -> Any:
         with plain_torch():
-            tensors = [to_float_bits(_materialise(leaf)) for leaf in leaves if isinstance(leaf, Tensor)]
-            values = dict(zip(self.outputs, self.runner.run(*tensors), strict=True))
+            values = dict(zip(self.outputs, self.runner.run(*float_bits(leaves)), strict=True))
             outputs = [_output(leaf, values) for leaf in self.leaves]
         separate(outputs, leaves)
         return outputs[0] if self.is_single else tree_unflatten(outputs, self.out_spec)
@@ -80,6 +79,11 @@ class OwnWay:
         flat, spec = tree_flatten(found)
         separate(flat, leaves)
         return tree_unflatten(flat, spec)
+
+
+def float_bits(leaves: list[Any]) -> list[Tensor]:
+    """Return the tensors among the leaves as a program reads them."""
+    return [to_float_bits(_materialise(leaf)) for leaf in leaves if isinstance(leaf, Tensor)]
 
 
 def shapes_text(leaves: list[Any]) -> str:

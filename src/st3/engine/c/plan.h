@@ -195,7 +195,7 @@ enum { KINDS_OF(AS_ENUM) KINDS };
 // its lists is a word too, the signed bytes by which those of the input are multiplied. The result of an output is
 //     y = sum * scale + lists->bias + byte of the residual * residual_scale
 // or, with another activation than a clamp, activation(y) * out_scale + out_zero. It is rounded, and cut to 0 .. 255.
-//   lists       tiles have kernels of this kind; in its epilogue, only `high` of the clamp is used
+//   lists       tiles have kernels of this kind; the clamp of its epilogue is not used: a byte has no room for more
 //   bounds      the outputs of group g: bounds[g] .. bounds[g + 1]; multiples of four
 //   outside     the word of pixels outside the image
 #define FIELDS_Quantised(S, P, L, I, U, F, N) \

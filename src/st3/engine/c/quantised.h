@@ -8,14 +8,16 @@
 
 #include "sparse.h"
 
-typedef void (*QuantisedKernel)(const Sparse*, const Block*, const float*, int32_t*);
-
 // ---------------------------------------------------------------- sums
 
-// The weights of a block in all lanes: as words, or for `multiply_pairs` as two words of 16-bit numbers.
-typedef struct {
-    ivec words, even, odd;
-} Weights;
+// Rows, columns, column step and outputs per bundle of each kernel.
+#if ACCUMULATORS > 14
+#define QUANTISED_TILES(X) SMALL_QUANTISED_TILES(X) LARGE_QUANTISED_TILES(X)
+#else
+#define QUANTISED_TILES(X) SMALL_QUANTISED_TILES(X)
+#endif
+#define QUANTISED_SHAPE(R, C, S) {R, C, S, SPARSE_OUTPUTS((R) * (C))},
+static const int32_t quantised_shapes[][4] = {QUANTISED_TILES(QUANTISED_SHAPE)};
 
 #if defined(__AVX512F__)
 #define PAIRS(a, b) ((ivec)_mm512_madd_epi16((__m512i)(a), (__m512i)(b)))
@@ -26,29 +28,39 @@ typedef struct {
 #endif
 #define LOW_BYTES 0x00ff00ff
 
-// `has_dot`: the processor multiplies and adds four bytes in one instruction (VNNI).
-INLINE Weights weights_of(int32_t word, const int has_dot) {
+// Plain loops for tiles of any size, where no instruction multiplies and adds four bytes: float32 is faster there, so
+// they only have to be right.
+static void quantised_tile(const Sparse* s, const Block* block, const Tile* tile, const float* in, int32_t* partial) {
     typedef int16_t half __attribute__((vector_size(LANES * 4)));
-    Weights w = {.words = (ivec){0} + word};
-    if (has_dot) return w;
-    w.even = (ivec)((half)w.words << 8 >> 8);
-    w.odd = (ivec)((half)w.words >> 8);
-    return w;
-}
-
-INLINE ivec add_products(ivec sum, ivec in, Weights weights, const int has_dot) {
-#if defined(__AVX512F__)
-    if (has_dot) {
-        __asm__("vpdpbusd %2, %1, %0" : "+v"(sum) : "v"(in), "v"(weights.words));
-        return sum;
+    const int32_t *size = quantised_shapes[tile->kernel], rows = size[0], columns = size[1], outputs = size[3];
+    const int64_t in_column = (size[2] ? size[2] * LANES : s->in_column) * 4;
+    const int32_t* item = (const int32_t*)(s->items + block->items);
+    const int32_t* output = s->outputs + block->bundle * outputs;
+    for (int32_t i = 0; i < block->bundles; i++, output += outputs) {
+        const int32_t length = s->lengths[block->bundle + i];
+        for (int32_t k = 0; k < outputs; k++) {
+            if (output[k] < 0) continue;
+            int32_t* to = partial + (int64_t)(output[k] - block->base) * rows * columns * LANES;
+            for (int32_t v = 0; v < rows * columns; v++, to += LANES) {
+                const char* start = (const char*)in + s->lowest_offset + v / columns * s->in_row * 4 + v % columns * in_column;
+                ivec sum = block->first ? (ivec){0} : *(const ivec*)to;
+                for (const int32_t* each = item + k; each < item + 2 * length * outputs; each += 2 * outputs) {
+                    const ivec x = *(const ivec*)(start + (uint32_t)each[0]);
+                    const half weights = (half)((ivec){0} + each[outputs]);
+                    sum += PAIRS(x & LOW_BYTES, (ivec)(weights << 8 >> 8)) + PAIRS((x >> 8) & LOW_BYTES, (ivec)(weights >> 8));
+                }
+                *(ivec*)to = sum;
+            }
+        }
+        item += 2 * (int64_t)length * outputs;
     }
-#endif
-    (void)has_dot;
-    return sum + PAIRS(in & LOW_BYTES, weights.even) + PAIRS((in >> 8) & LOW_BYTES, weights.odd);
 }
 
-INLINE void quantised_tile(const Sparse* s, const Block* block, const float* in, int32_t* partial, const int rows,
-                           const int columns, const int step, const int outputs, const int has_dot) {
+#if defined(__AVX512F__)
+// vpdpbusd multiplies and adds four bytes. It is written in assembly, since compilers know it with flags only that would
+// let them use other instructions of processors that have it.
+INLINE void dot_tile(const Sparse* s, const Block* block, const float* in, int32_t* partial, const int rows,
+                     const int columns, const int step, const int outputs) {
     const int64_t in_row = s->in_row * 4, in_column = (step ? step * LANES : s->in_column) * 4;
     const int vectors = rows * columns;
     const int32_t* item = (const int32_t*)(s->items + block->items);
@@ -70,10 +82,10 @@ INLINE void quantised_tile(const Sparse* s, const Block* block, const float* in,
             UNROLL for (int k = 0; k < outputs; k++) {
                 const char* from = start + (uint32_t)item[k];
                 PIN_POINTER(from);
-                const Weights weights = weights_of(item[outputs + k], has_dot);
+                const ivec weights = (ivec){0} + item[outputs + k];
                 UNROLL for (int v = 0; v < vectors; v++) {
                     const ivec x = *(const ivec*)(from + v / columns * in_row + v % columns * in_column);
-                    sums[k * vectors + v] = add_products(sums[k * vectors + v], x, weights, has_dot);
+                    __asm__("vpdpbusd %2, %1, %0" : "+v"(sums[k * vectors + v]) : "v"(x), "v"(weights));
                 }
             }
         }
@@ -85,40 +97,28 @@ INLINE void quantised_tile(const Sparse* s, const Block* block, const float* in,
     }
 }
 
-#define QUANTISED_KERNEL(R, C, S)                                                                                    \
-    static void quantised_##R##_##C##_##S(const Sparse* s, const Block* b, const float* in, int32_t* partial) {      \
-        quantised_tile(s, b, in, partial, R, C, S, SPARSE_OUTPUTS((R) * (C)), 0);                                    \
-    }
-#define QUANTISED_NAME(R, C, S) quantised_##R##_##C##_##S,
 #define DOT_KERNEL(R, C, S)                                                                                          \
     static void dot_##R##_##C##_##S(const Sparse* s, const Block* b, const float* in, int32_t* partial) {            \
-        quantised_tile(s, b, in, partial, R, C, S, SPARSE_OUTPUTS((R) * (C)), 1);                                    \
+        dot_tile(s, b, in, partial, R, C, S, SPARSE_OUTPUTS((R) * (C)));                                             \
     }
 #define DOT_NAME(R, C, S) dot_##R##_##C##_##S,
 
-#if ACCUMULATORS > 14
-#define QUANTISED_TILES(X) SMALL_QUANTISED_TILES(X) LARGE_QUANTISED_TILES(X)
-#else
-#define QUANTISED_TILES(X) SMALL_QUANTISED_TILES(X)
-#endif
-
-QUANTISED_TILES(QUANTISED_KERNEL)
-static const QuantisedKernel quantised_kernels[] = {QUANTISED_TILES(QUANTISED_NAME)};
-#if defined(__AVX512F__)
 QUANTISED_TILES(DOT_KERNEL)
-static const QuantisedKernel dot_kernels[] = {QUANTISED_TILES(DOT_NAME)};
+static void (*const dot_kernels[])(const Sparse*, const Block*, const float*, int32_t*) = {QUANTISED_TILES(DOT_NAME)};
 #endif
 
-static const QuantisedKernel* kernels_of_processor(void) {
+// The sums of one group of outputs on one tile.
+static void add_blocks(const Sparse* s, int32_t group, const Tile* tile, const float* in, int32_t* partial) {
+    for (int32_t b = s->groups[group]; b < s->groups[group + 1]; b++) {
 #if defined(__AVX512F__)
-    if (__builtin_cpu_supports("avx512vnni")) return dot_kernels;
+        if (__builtin_cpu_supports("avx512vnni")) {
+            dot_kernels[tile->kernel](s, s->blocks + b, in, partial);
+            continue;
+        }
 #endif
-    return quantised_kernels;
+        quantised_tile(s, s->blocks + b, tile, in, partial);
+    }
 }
-
-// Rows and columns of each kernel.
-#define QUANTISED_SHAPE(R, C, S) {R, C},
-static const int32_t quantised_shapes[][2] = {QUANTISED_TILES(QUANTISED_SHAPE)};
 
 // ---------------------------------------------------------------- bytes
 
@@ -158,7 +158,7 @@ INLINE void requantise(const Quantised* q, int32_t group, const Tile* tile, floa
     const int32_t rows = quantised_shapes[tile->kernel][0], columns = quantised_shapes[tile->kernel][1];
     const int32_t begin = q->bounds[group], end = q->bounds[group + 1];
     const int64_t apart = (int64_t)rows * columns * LANES;
-    const vec high = broadcast(e->high), residual_scale = broadcast(q->residual_scale);
+    const vec most = broadcast(255.0f), residual_scale = broadcast(q->residual_scale);
     for (int32_t o = begin; o < end; o += 4, partial += 4 * apart) {
         vec scale[4], shift[4];
         UNROLL for (int k = 0; k < 4; k++) {
@@ -176,7 +176,7 @@ INLINE void requantise(const Quantised* q, int32_t group, const Tile* tile, floa
                     y[k] = __builtin_convertvector(*(const ivec*)(sums + k * apart), vec) * scale[k] + shift[k];
                     if (has_residual) y[k] += byte_of(word, k) * residual_scale;
                     if (has_function) y[k] = activate(y[k], e->function) * q->out_scale + q->out_zero;
-                    y[k] = vec_min(high, y[k]);
+                    y[k] = vec_min(most, y[k]);
                 }
                 const int32_t* mask = e->mask ? e->mask + tile->mask + r * s->mask_row + c * LANES : 0;
                 store(to + r * s->out_row + c * LANES, (vec)put_outside(to_bytes(y), mask, q->outside));
@@ -195,8 +195,7 @@ static void run_quantised(const void* arguments, int32_t task, const Context* co
     const float* residual = s->epilogue.residual;
     if (residual) residual += part.image * s->epilogue.residual_image + tile->residual;
     int32_t* partial = (int32_t*)context->scratch;
-    const QuantisedKernel kernel = kernels_of_processor()[tile->kernel];
-    for (int32_t b = s->groups[part.group]; b < s->groups[part.group + 1]; b++) kernel(s, s->blocks + b, in, partial);
+    add_blocks(s, part.group, tile, in, partial);
     if (s->epilogue.function) requantise(q, part.group, tile, out, residual, partial, residual != 0, 1);
     else if (residual) requantise(q, part.group, tile, out, residual, partial, 1, 0);
     else requantise(q, part.group, tile, out, residual, partial, 0, 0);

@@ -3,9 +3,9 @@
 Weights have a scale for each output. A value has one scale; its bytes are unsigned, and one of them stands for zero.
 """
 
-from collections.abc import Iterable, Mapping
+import math
+from collections.abc import Sequence
 from dataclasses import fields, replace
-from typing import TypeAlias
 
 import numpy as np
 import torch
@@ -25,27 +25,36 @@ from ..program import (
 )
 from ..reference import evaluate
 
-__all__ = ["Ranges", "measure_ranges", "quantise"]
-
-Ranges: TypeAlias = Mapping[str, tuple[float, float]]  # the least and the largest number of each value
+__all__ = ["Ranges", "quantise"]
 
 LEAST_PIXELS = 16  # of a convolution: with fewer, most lanes of a vector would be empty
 MOST_ZERO = 254  # the word of four bytes 255 is not a number, as a float
 
 
-def measure_ranges(program: Program, inputs: Iterable[tuple[Tensor, ...]]) -> Ranges:
-    """Return the ranges of all values of a program, with zero in them, over some inputs."""
-    found: dict[str, tuple[float, float]] = {}
-    with torch.no_grad():
-        for each in inputs:
-            values = dict(zip(program.inputs, each, strict=True))
-            for step in program:
+class Ranges(dict[str, tuple[float, float]]):
+    """The least and the largest number of each value that a convolution reads or computes, over all inputs so far."""
+
+    def measure(self, program: Program, inputs: Sequence[Tensor]) -> None:
+        """Include what one more input leads to."""
+        values = dict(zip(program.inputs, inputs, strict=True))
+        wanted = {name for step in program if isinstance(step, Conv) for name in (*step.sources, step.target)}
+        last_use = {source: number for number, step in enumerate(program) for source in step.sources}
+        with torch.no_grad():
+            for number, step in enumerate(program):
                 sources = [values[name] for name in step.sources]
                 values[step.target] = evaluate(step, sources, program.shapes[step.target])
-            for name, value in values.items():
-                low, high = found.get(name, (0.0, 0.0))
-                found[name] = min(low, float(value.min())), max(high, float(value.max()))
-    return found
+                for name in {*step.sources, step.target}:
+                    if last_use.get(name, number) == number:
+                        value = values.pop(name)
+                        if name in wanted:
+                            self.include(name, value)
+
+    def include(self, name: str, value: Tensor) -> None:
+        low, high = self.get(name, (0.0, 0.0))
+        least, most = (float(each) for each in value.aminmax())
+        if not math.isfinite(least + most):
+            raise ValueError(f"a calibration input leads to NaN or infinite numbers (value {name!r})")
+        self[name] = min(low, least), max(high, most)
 
 
 def quantise(program: Program, ranges: Ranges) -> Program:
@@ -88,7 +97,11 @@ class _Quantiser:
         quanta = [self.need_bytes(name) for name in step.sources]
         weight, scale = quantise_weight(step.weight)
         kept = {each.name: getattr(step, each.name) for each in fields(Conv)}
-        kept |= {"sources": tuple(map(as_bytes, step.sources)), "target": as_bytes(step.target), "weight": weight}
+        kept |= {
+            "sources": tuple(map(as_bytes, step.sources)),
+            "target": as_bytes(step.target),
+            "weight": weight,
+        }
         made = QuantisedConv(
             **kept,
             weight_scale=scale,

@@ -7,6 +7,7 @@ lists and the ways to divide it are the same.
 from collections.abc import Callable
 from ctypes import Structure
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -51,9 +52,11 @@ def scales_of(step: QuantisedConv) -> Scales:
             shift * out_scale + out_zero,
             residual_scale * out_scale,
         )
-    missing = -len(scale) % 4
-    padded = (np.pad(each, (0, missing)).astype(np.float32) for each in (scale, shift))
-    return Scales(*padded, residual_scale, out_scale, out_zero)
+    return Scales(pad(scale), pad(shift), residual_scale, out_scale, out_zero)
+
+
+def pad(numbers: npt.NDArray[np.float64]) -> Floats:
+    return np.pad(numbers, (0, -len(numbers) % 4)).astype(np.float32)
 
 
 def function_of(step: QuantisedConv) -> Activation | None:
@@ -61,7 +64,7 @@ def function_of(step: QuantisedConv) -> Activation | None:
     return step.activation if step.activation and step.activation.function not in CLAMPS else None
 
 
-def words_of(weight: npt.NDArray[np.int8], groups: int) -> Floats:
+def words_of(weight: npt.NDArray[Any], groups: int) -> Floats:
     """Return signed bytes as words, (out rounded up to words, in of all groups / 4, height, width), typed as floats.
 
     >>> weight = np.array([1, 2, 3, 4, -1], np.int8).reshape(1, 5, 1, 1)

@@ -49,11 +49,13 @@ def _(step: Quantise, planner: Planner) -> None:
 
 
 def geometry_for_readers(name: str, planner: Planner) -> Geometry:
-    """Return the geometry that the first reader of a value wants."""
+    """Return the geometry that the first reader of a value wants, if the whole image fits into it."""
+    images, _, height, width = planner.program.shapes[name]
     reader = planner.program.readers(name)[0]
     if reader.windows:
-        return planner.route_to(reader.target, reader.windows, None).source
-    images, _, height, width = planner.program.shapes[name]
+        wanted = planner.route_to(reader.target, reader.windows, None).source
+        if wanted.covers(height, width):
+            return wanted
     return best_geometry(images, height, width, planner.lanes)
 
 

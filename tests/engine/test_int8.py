@@ -1,0 +1,327 @@
+"""Convolutions in int8: numbers by hand, every kernel against the reference, whole models."""
+
+import ctypes
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+from tests.engine.plan_corpus import verify
+from tests.engine.test_runtime import activations, available, densities, isas, program, sparse
+from tests.engine.ways import alternatives, each_way
+from torch import Tensor, nn
+
+import st3
+from st3.engine import native, schema
+from st3.engine.optimise import Ranges, quantise
+from st3.engine.plan.make import make_plan
+from st3.engine.plan.quantised import scales_of, words_of
+from st3.engine.program import (
+    Activation,
+    Conv,
+    Dequantise,
+    Function,
+    MaxPool,
+    Program,
+    Quantise,
+    QuantisedConv,
+    Quantum,
+)
+from st3.engine.reference import interpret
+from st3.engine.run import Runtime, TorchRuntime
+
+needs_kernels = pytest.mark.skipif(not native.is_built(), reason="the kernels are not built")
+RELU = Activation(Function.RELU)
+
+
+def in_int8(of: Program, *inputs: Tensor) -> Program:
+    """Return a program in int8, calibrated on one input."""
+    ranges = Ranges()
+    ranges.measure(of, inputs)
+    return quantise(of, ranges)
+
+
+def one_conv(channels: int, outputs: int, pixels: tuple[int, int], **fields) -> Program:
+    groups = fields.get("groups", 1)
+    weight = sparse((outputs, channels // groups, 3, 3), fields.pop("density", 0.3), 1)
+    step = Conv(
+        name="y", sources=("x",), target="y", weight=weight, bias=sparse((outputs,), 1.0, 2), **fields
+    )
+    return program([step], {"x": (1, channels, *pixels)}, ("y",))
+
+
+def steps_apart(found: Tensor, wanted: Tensor, quantum: Quantum) -> float:
+    """Return the largest difference of two values, in steps of their bytes."""
+    return float((found - wanted).abs().max()) / quantum.scale
+
+
+# ---------------------------------------------------------------- by hand
+
+
+def test_bytes_stand_for_numbers_from_the_least_to_the_largest():
+    numbers = torch.tensor([-1.0, 0.0, 1.0, 1.55]).view(1, 1, 2, 2).repeat(1, 1, 3, 3)
+    conv = one_conv(1, 1, (6, 6), padding=(1, 1))
+    made = in_int8(conv, numbers)
+    quantum = made.steps[0].quantum
+    assert (round(quantum.scale, 6), quantum.zero) == (0.01, 100)  # 2.55 / 255; -1 is byte 0
+    assert isinstance(made.steps[0], Quantise)
+    assert isinstance(made.steps[-1], Dequantise)
+
+
+def test_a_value_that_is_never_negative_has_zero_as_its_first_byte():
+    x = torch.rand(1, 4, 8, 8)
+    made = in_int8(one_conv(4, 4, (8, 8), padding=(1, 1), activation=RELU), x)
+    conv = next(step for step in made if isinstance(step, QuantisedConv))
+    assert conv.source_quantum.zero == conv.target_quantum.zero == 0
+
+
+def test_weights_have_a_scale_for_each_output_and_zeros_stay_zeros():
+    conv = one_conv(8, 6, (8, 8), density=0.3)
+    made = in_int8(conv, torch.rand(1, 8, 8, 8))
+    step = next(step for step in made if isinstance(step, QuantisedConv))
+    exact = conv.steps[0].weight
+    assert np.abs(step.weight).max(axis=(1, 2, 3)).tolist() == [127] * 6
+    assert (step.weight[exact == 0] == 0).all()
+    back = step.weight * step.weight_scale[:, None, None, None]
+    assert np.abs(back - exact).max() <= 0.501 * step.weight_scale.max()
+
+
+def test_sums_become_bytes_by_one_scale_and_one_shift():
+    step = QuantisedConv(
+        name="y", sources=("x", "r"), target="y", weight=np.array([[[[2]], [[-1]]]], np.int8),
+        weight_scale=np.array([0.5], np.float32), bias=np.array([3.0], np.float32),
+        source_quantum=Quantum(0.1, 10), residual_quantum=Quantum(0.2, 5), target_quantum=Quantum(0.05, 20),
+    )  # fmt: skip
+    found = scales_of(step)
+    # number = 0.5 * 0.1 * (sum - 10 * (2 - 1)) + 3 + 0.2 * (residual - 5); byte = number / 0.05 + 20
+    assert found.scale.tolist() == [1.0, 0, 0, 0]
+    np.testing.assert_allclose(found.shift[0], (-0.5 + 3 - 1) / 0.05 + 20, rtol=1e-6)
+    assert found.residual_scale == pytest.approx(4.0)
+
+
+def test_words_of_a_grouped_convolution_hold_the_channels_of_their_group():
+    weight = np.array([[1], [2], [3], [4], [5]], np.int8).reshape(5, 1, 1, 1)
+    words = words_of(weight, groups=5).view(np.uint8).reshape(8, 2, 4)
+    assert words[:5].tolist() == [
+        [[1, 0, 0, 0], [0, 0, 0, 0]],
+        [[0, 2, 0, 0], [0, 0, 0, 0]],
+        [[0, 0, 3, 0], [0, 0, 0, 0]],
+        [[0, 0, 0, 4], [0, 0, 0, 0]],
+        [[0, 0, 0, 0], [5, 0, 0, 0]],
+    ]
+    assert not words[5:].any()
+
+
+# ---------------------------------------------------------------- kernels against the reference
+
+shapes = st.tuples(
+    st.sampled_from([1, 2, 16]), st.sampled_from([1, 3, 4, 9]), st.integers(4, 14), st.integers(4, 21)
+)
+
+
+@needs_kernels
+@settings(max_examples=80)
+@given(
+    shape=shapes, outputs=st.integers(1, 19), kernel=st.sampled_from([1, 2, 3, 5]), stride=st.integers(1, 3),
+    padding=st.integers(0, 2), dilation=st.integers(1, 2), depthwise=st.booleans(), residual=st.booleans(),
+    signed=st.booleans(), act=activations, density=densities, isa=isas, threads=st.sampled_from([1, 2]),
+)  # fmt: skip
+@example(
+    shape=(1, 3, 14, 14), outputs=8, kernel=5, stride=2, padding=2, dilation=1, depthwise=False, residual=False,
+    signed=True, act=RELU, density=1.0, isa=(available() or ["none"])[0], threads=1,
+)  # fmt: skip
+def test_convolutions_of_every_kind_agree_with_the_reference(
+    shape, outputs, kernel, stride, padding, dilation, depthwise, residual, signed, act, density, isa, threads
+):
+    groups = shape[1] if depthwise else 1
+    outputs = shape[1] if depthwise else outputs
+    weight = sparse((outputs, shape[1] // groups, kernel, kernel), density, 1)
+    conv = Conv(
+        name="y", sources=("x",), target="y", weight=weight, bias=sparse((outputs,), 1.0, 2), activation=act,
+        stride=(stride, stride), padding=(padding, padding), dilation=(dilation, dilation), groups=groups,
+    )  # fmt: skip
+    if min(size + 2 * padding - dilation * (kernel - 1) for size in shape[2:]) < 4 * stride:
+        return  # too few pixels
+    inputs = {"x": shape}
+    if residual:
+        inputs["r"] = program([conv], inputs, ("y",)).shapes["y"]
+        conv = replace(conv, sources=("x", "r"))
+    whole = program([conv], inputs, ("y",))
+    torch.manual_seed(0)
+    values = [torch.randn(each) if signed else torch.rand(each) for each in inputs.values()]
+    made = in_int8(whole, *values)
+    (wanted,) = interpret(made, *values)
+    (found,) = Runtime(made, threads, tune=False, isa=isa).run(*values)
+    quantum = next(step for step in made if isinstance(step, QuantisedConv)).target_quantum
+    # float32 may round a number half-way between two bytes the other way
+    assert steps_apart(found, wanted, quantum) <= 1.01
+    assert (found - wanted).abs().gt(0.5 * quantum.scale).float().mean() <= 0.02
+
+
+@needs_kernels
+@pytest.mark.parametrize("isa", available())
+def test_every_way_to_divide_a_convolution_gives_the_same_bytes(isa):
+    torch.manual_seed(0)
+    x = torch.randn(1, 24, 12, 30)
+    made = in_int8(one_conv(24, 20, (12, 30), padding=(1, 1), activation=RELU), x)
+    (wanted,) = interpret(made, x)
+    for threads in (1, 2):
+        assert len(alternatives(made, isa, threads)[0]) > 5
+        for label, runtime in each_way(made, 0, lambda offered: offered[::3], isa, threads):
+            torch.testing.assert_close(runtime.run(x)[0], wanted, rtol=1e-5, atol=1e-5, msg=label)
+
+
+@needs_kernels
+@pytest.mark.parametrize("isa", available())
+def test_maxima_of_bytes_agree_with_the_reference(isa):
+    conv = one_conv(3, 10, (13, 17), padding=(1, 1), activation=RELU).steps[0]
+    pool = MaxPool(name="p", sources=("y",), target="p", kernel=(3, 3), stride=(2, 2), padding=(1, 1))
+    torch.manual_seed(0)
+    x = torch.randn(1, 3, 13, 17)
+    made = in_int8(program([conv, pool], {"x": (1, 3, 13, 17)}, ("p",)), x)
+    assert next(step for step in made if isinstance(step, MaxPool)).has_bytes
+    torch.testing.assert_close(Runtime(made, 1, tune=False, isa=isa).run(x)[0], interpret(made, x)[0])
+
+
+def test_a_convolution_of_few_pixels_stays_in_float32():
+    x = torch.randn(1, 4, 3, 3)
+    made = in_int8(one_conv(4, 4, (3, 3), padding=(1, 1)), x)
+    assert [type(step) for step in made] == [Conv]
+
+
+# ---------------------------------------------------------------- whole models
+
+
+class Bottleneck(nn.Module):
+    """Convolutions, a pool, a residual, a gate in float32, a classifier."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.stem = nn.Sequential(nn.Conv2d(3, 18, 3, padding=1), nn.ReLU(), nn.MaxPool2d(2))
+        self.deep = nn.Sequential(
+            nn.Conv2d(18, 18, 3, padding=1, groups=18), nn.ReLU6(), nn.Conv2d(18, 18, 1)
+        )
+        self.gate = nn.Sequential(nn.AdaptiveAvgPool2d(1), nn.Conv2d(18, 18, 1), nn.Sigmoid())
+        self.wide = nn.Conv2d(18, 30, 3, stride=2, padding=1)
+        self.head = nn.Linear(30, 5)
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = self.stem(x)
+        x = torch.relu(self.deep(x) + x)
+        x = self.wide(x * self.gate(x))
+        return self.head(torch.nn.functional.silu(x).mean((2, 3)))
+
+
+@pytest.fixture(scope="module")
+def model() -> nn.Module:
+    torch.manual_seed(0)
+    made = Bottleneck().eval()
+    with torch.no_grad():
+        for parameter in made.parameters():
+            if parameter.dim() == 4:
+                parameter.mul_(torch.rand_like(parameter) < 0.5)
+    return made
+
+
+@pytest.fixture(scope="module")
+def typical() -> list[Tensor]:
+    torch.manual_seed(1)
+    return [torch.randn(2, 3, 24, 24) for _ in range(3)]
+
+
+@pytest.fixture(scope="module")
+def fast(model, typical):
+    return st3.engine.compile(model, typical[0], tune=False, calibration=typical)
+
+
+def relative(found: Tensor, wanted: Tensor) -> float:
+    return float((found - wanted).abs().max() / wanted.abs().max())
+
+
+def test_a_model_in_int8_differs_from_the_model_by_a_few_per_cent_at_most(model, fast, typical):
+    kinds = [type(step) for step in fast.program]
+    assert kinds.count(QuantisedConv) == 4
+    assert kinds.count(Conv) <= 1  # the gate, of one pixel
+    with torch.no_grad():
+        assert 1e-5 < relative(fast(typical[1]), model(typical[1])) < 0.03
+
+
+def test_other_shapes_have_the_ranges_of_the_calibration(model, fast):
+    torch.manual_seed(2)
+    for shape in ((1, 3, 24, 24), (5, 3, 31, 40)):
+        x = torch.randn(shape)
+        with torch.no_grad():
+            assert relative(fast(x), model(x)) < 0.05
+
+
+def test_calibration_inputs_may_have_shapes_of_their_own(model):
+    torch.manual_seed(3)
+    x = torch.randn(1, 3, 24, 24)
+    made = st3.engine.compile(model, x, tune=False, calibration=[torch.randn(3, 3, 28, 20), (x,)])
+    with torch.no_grad():
+        assert relative(made(x), model(x)) < 0.03
+
+
+@needs_kernels
+def test_a_file_in_int8_gives_the_same_answers_on_every_instruction_set(fast, typical, tmp_path):
+    wanted = fast(typical[0])
+    path = fast.save(tmp_path / "int8.st3run")
+    for isa in available():
+        torch.testing.assert_close(st3.engine.load(path, isa=isa)(typical[0]), wanted, rtol=1e-4, atol=1e-4)
+
+
+def test_the_report_tells_what_is_computed_in_bytes_and_the_time_of_the_step_in_float32(fast, typical):
+    fast(typical[0])
+    rows = {line.split()[0]: line for line in fast.report().splitlines() if "QuantisedConv" in line}
+    assert rows.keys() == {"stem.0", "deep.0", "deep.2", "wide"}
+    assert all(float(row.split()[-1]) > 0 for row in rows.values())
+
+
+def test_without_kernels_torch_computes_the_same_bytes(fast, typical):
+    x = typical[0]
+    (wanted,) = TorchRuntime(fast.program).run(x)
+    torch.testing.assert_close(fast(x), wanted, rtol=1e-3, atol=1e-3)
+
+
+@pytest.mark.parametrize(
+    ("calibration", "error", "text"),
+    [
+        (
+            torch.zeros(1, 3, 24, 24),
+            TypeError,
+            "calibration must be a list of inputs, each like example_input, got Tensor; "
+            "for a single one: calibration=[x]",
+        ),
+        ([], ValueError, "calibration holds no input: int8 needs the ranges that occur for typical inputs"),
+        (
+            [torch.zeros(3, 24, 24)],
+            ValueError,
+            "the input has 3 dimensions, 3x24x24; the model was compiled for 4, 1x3x24x24",
+        ),
+        (
+            [torch.full((1, 3, 24, 24), torch.nan)],
+            ValueError,
+            "a calibration input leads to NaN or infinite numbers (value 'x')",
+        ),
+    ],
+)
+def test_calibration_inputs_that_make_no_sense_are_refused(model, calibration, error, text):
+    with pytest.raises(error) as caught:
+        st3.engine.compile(model, torch.zeros(1, 3, 24, 24), tune=False, calibration=calibration)
+    assert str(caught.value) == text
+
+
+@needs_kernels
+def test_a_plan_in_int8_whose_groups_are_wrong_is_refused():
+    planned = make_plan(in_int8(one_conv(8, 8, (8, 8)), torch.randn(1, 8, 8, 8)))
+    assert verify(planned) == ""
+    plan = planned.plan
+    steps = (schema.Step * (len(plan.steps) // ctypes.sizeof(schema.Step))).from_buffer_copy(plan.steps)
+    at = next(each.arguments for each in steps if schema.schema().kinds[each.kind] == "Quantised")
+    structures = bytearray(plan.structures)
+    changed = schema.Quantised.from_buffer(structures, at)
+    changed.bounds = changed.scale  # floats in place of outputs
+    broken = replace(planned, plan=replace(plan, structures=bytes(structures)))
+    assert "(Quantised)" in verify(broken)
