@@ -13,7 +13,13 @@ NETWORKS = {
     "bert_base": "BERT-base",
     "gpt2": "GPT-2",
 }
-MASKS = {"uniform": "uniform masks", "st3": "masks as ST-3's", "sigma": "masks as ST-3 sigma's"}
+MASKS = {
+    "uniform": "uniform masks",
+    "st3": "masks as ST-3's",
+    "sigma": "masks as ST-3 sigma's",
+    "blocks": "uniform masks in blocks of four",
+}
+OWN, OWN_INT8 = "st3 engine float32", "st3 engine int8"
 DENSE = ("OpenVINO bfloat16", "OpenVINO int8", "ONNX Runtime int8")
 GAIN = 1.05  # a smaller lead is not one, as in st3 bench
 NEAR = 0.012  # a published sparsity such as 89 % stands in the column of 90 %
@@ -54,8 +60,11 @@ def rivals_table(rows: Rows) -> str:
         mine = [row for row in rows if _kind(row) == (network, masks)]
         cells = [_dense([row for row in rows if _network(row) == network], name) for name in dense]
         cells = cells if masks == "uniform" else [""] * len(dense)
-        cells += [_own(mine, column) for column in columns]
-        lines.append(f"| {NETWORKS[network]}, {MASKS[masks]} | {' | '.join(cells)} |")
+        for own, note in ((OWN, ""), (OWN_INT8, ", in int8")):
+            speeds = [_own(mine, column, own) for column in columns]
+            if any(speeds):
+                lines.append(f"| {NETWORKS[network]}, {MASKS[masks]}{note} | {' | '.join(cells + speeds)} |")
+            cells = [""] * len(dense)
     return "\n".join(lines)
 
 
@@ -64,10 +73,12 @@ def remarks(rows: Rows) -> str:
     absent = {name: why for row in rows for name, why in row["absent"].items()}
     sentences = [f"{name} was not measured: {why}." for name, why in absent.items()]
     for network in dict.fromkeys(map(_network, rows)):
-        places = [
-            f"with {MASKS[masks]} {overtaking([row for row in rows if _kind(row) == (network, masks)])}"
-            for masks in dict.fromkeys(_masks(row) for row in rows if _network(row) == network)
-        ]
+        places = []
+        for masks in dict.fromkeys(_masks(row) for row in rows if _network(row) == network):
+            mine = [row for row in rows if _kind(row) == (network, masks)]
+            places.append(f"with {MASKS[masks]} {overtaking(mine)}")
+            if in_int8 := [row for row in mine if _has(row, OWN_INT8)]:
+                places[-1] += f" (in int8 {overtaking(in_int8, OWN_INT8)})"
         sentences.append(
             f"{NETWORKS[network]} is ahead of the fastest dense int8 engine {', '.join(places)}."
         )
@@ -83,12 +94,14 @@ def remarks(rows: Rows) -> str:
 
 def _differences(rows: Rows) -> str:
     """Return how far outputs are from torch's, as shares of the largest value."""
-    own = max(row["engines"][0]["difference"] for row in rows)
-    int8 = [each["difference"] for row in rows for each in row["engines"] if each["precision"] == "int8"]
-    others = (
-        f", those of int8 engines by {_percent(min(int8), 2)} to {_percent(max(int8), 2)}" if int8 else ""
-    )
-    return f"The engine's outputs differ from torch's by at most {own:.0e} of the largest value{others}."
+    own = max(_timing(row, OWN)["difference"] for row in rows)
+    text = f"The engine's outputs differ from torch's by at most {own:.0e} of the largest value"
+    every = [each for row in rows for each in row["engines"] if each["precision"] == "int8"]
+    for whose, is_own in (("its own in int8", True), ("those of other int8 engines", False)):
+        found = [each["difference"] for each in every if (each["name"] == OWN_INT8) == is_own]
+        if found:
+            text += f", {whose} by {_percent(min(found), 2)} to {_percent(max(found), 2)}"
+    return f"{text}."
 
 
 def _steps_in_torch(rows: Rows) -> str:
@@ -98,11 +111,11 @@ def _steps_in_torch(rows: Rows) -> str:
     return f"Steps in torch: {', '.join(some)}." if some else ""
 
 
-def overtaking(rows: Rows) -> str:
+def overtaking(rows: Rows, name: str = OWN) -> str:
     """Return from which sparsity on the engine is ahead of dense int8 by 5 %, in minimum and in median."""
     ahead = None
     for row in sorted(rows, key=_sparsity, reverse=True):
-        if not _is_ahead(row):
+        if not _is_ahead(row, name):
             break
         ahead = _sparsity(row)
     if ahead is None:
@@ -111,9 +124,9 @@ def overtaking(rows: Rows) -> str:
     return f"from {_percent(ahead)} zeros on{', the least that was measured' if is_lowest else ''}"
 
 
-def _is_ahead(row: dict[str, Any]) -> bool:
-    own = row["engines"][0]
-    rivals = [each for each in row["engines"] if each["precision"] == "int8" and each is not own]
+def _is_ahead(row: dict[str, Any], name: str) -> bool:
+    own = _timing(row, name)
+    rivals = [each for each in row["engines"] if each["name"] in DENSE and each["precision"] == "int8"]
     return bool(rivals) and all(
         GAIN * own[key] <= min(each[key] for each in rivals) for key in ("min_ms", "median_ms")
     )
@@ -121,24 +134,28 @@ def _is_ahead(row: dict[str, Any]) -> bool:
 
 def _dense(rows: Rows, name: str) -> str:
     """Return a dense engine's speed: the medians of its ratios in all rows, which differ in their zeros alone."""
-    ratios = [_ratio(row, name) for row in rows if any(each["name"] == name for each in row["engines"])]
+    ratios = [_ratio(row, name) for row in rows if _has(row, name)]
     if not ratios:
         return "not measured"
     return _pair((median(least for least, _ in ratios), median(middle for _, middle in ratios)))
 
 
-def _own(rows: Rows, column: float) -> str:
-    near = [row for row in rows if abs(_sparsity(row) - column) < NEAR]
+def _own(rows: Rows, column: float, name: str) -> str:
+    near = [row for row in rows if abs(_sparsity(row) - column) < NEAR and _has(row, name)]
     if not near:
         return ""
     sparsity = _sparsity(near[0])
     note = "" if sparsity == column else f" ({_percent(sparsity)})"
-    return _pair(_ratio(near[0], near[0]["engines"][0]["name"])) + note
+    return _pair(_ratio(near[0], name)) + note
 
 
 def _ratio(row: dict[str, Any], name: str) -> Ratio:
     base, own = _timing(row, row["rival"]), _timing(row, name)
     return base["min_ms"] / own["min_ms"], base["median_ms"] / own["median_ms"]
+
+
+def _has(row: dict[str, Any], name: str) -> bool:
+    return any(each["name"] == name for each in row["engines"])
 
 
 def _timing(row: dict[str, Any], name: str) -> dict[str, Any]:

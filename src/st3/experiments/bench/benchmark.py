@@ -54,7 +54,11 @@ class Bench:
         if fastest != plain:
             text += f", {'and' if over_fastest >= 1 else 'but'} {over_fastest:.2f} times as fast as {fastest.name}, "
             text += "the fastest in any precision"
-        return f"W{text}." if min(gain) >= GAIN else f"No gain: w{text}. {ADVICE}"
+        found = f"W{text}." if min(gain) >= GAIN else f"No gain: w{text}. {ADVICE}"
+        if of.in_int8:
+            least = of.speed_up(fastest, of.in_int8)[0]
+            found += f" In int8 it is {least:.2f} times as fast as {fastest.name}."
+        return found
 
     def to_dict(self) -> dict[str, Any]:
         """Return everything as plain data."""

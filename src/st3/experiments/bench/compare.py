@@ -18,9 +18,9 @@ from ...processor import instruction_sets, processor
 from .rivals import start_rivals
 from .runtimes import Run, torch_engine
 
-__all__ = ["ENGINE", "TORCH", "Comparison", "Timing", "compare", "time_call"]
+__all__ = ["ENGINE", "ENGINE_INT8", "TORCH", "Comparison", "Timing", "compare", "time_call"]
 
-ENGINE, TORCH = "st3 engine float32", "torch float32"
+ENGINE, ENGINE_INT8, TORCH = "st3 engine float32", "st3 engine int8", "torch float32"
 TOLERANCE = 1e-4  # difference from torch's output, relative to its largest value
 MIN_ROUNDS = 3
 PAUSE = 0.03  # seconds in which the threads of the previous engine go to sleep
@@ -37,6 +37,10 @@ class Timing:
     min_ms: float
     median_ms: float
     difference: float
+
+    @property
+    def is_own(self) -> bool:
+        return self.name in (ENGINE, ENGINE_INT8)
 
 
 @dataclass(frozen=True)
@@ -55,21 +59,27 @@ class Comparison:
 
     def rival(self, precision: str | None = None) -> Timing:
         """Return the fastest of the other engines, of one precision or of any."""
-        others = (t for t in self.timings if t.name != ENGINE and precision in (None, t.precision))
+        others = (t for t in self.timings if not t.is_own and precision in (None, t.precision))
         return min(others, key=lambda timing: timing.min_ms)
 
-    def speed_up(self, rival: Timing) -> tuple[float, float]:
-        """Return the rival's time divided by the engine's: minima and medians."""
-        own = self[ENGINE]
+    @property
+    def in_int8(self) -> Timing | None:
+        """The engine in int8, if it was measured."""
+        return next((timing for timing in self.timings if timing.name == ENGINE_INT8), None)
+
+    def speed_up(self, rival: Timing, own: Timing | None = None) -> tuple[float, float]:
+        """Return the rival's time divided by the engine's, by default in float32: minima and medians."""
+        own = own or self[ENGINE]
         return rival.min_ms / own.min_ms, rival.median_ms / own.median_ms
 
     def to_dict(self) -> dict[str, Any]:
-        """Return everything as plain data; "rival" is the fastest one in float32."""
+        """Return everything as plain data; "rival" is the fastest one in float32, then in any precision."""
         return {
             "engines": [asdict(timing) for timing in self.timings],
             "absent": self.absent,
             **self._against(self.rival("float32")),
             "any_precision": self._against(self.rival()),
+            **({"in_int8": self._against(self.rival(), self.in_int8)} if self.in_int8 else {}),
             "threads": self.threads,
             "rounds": self.rounds,
             "compile_seconds": round(self.compile_seconds, 2),
@@ -77,8 +87,8 @@ class Comparison:
             "instruction_sets": instruction_sets(),
         }
 
-    def _against(self, rival: Timing) -> dict[str, Any]:
-        least, middle = self.speed_up(rival)
+    def _against(self, rival: Timing, own: Timing | None = None) -> dict[str, Any]:
+        least, middle = self.speed_up(rival, own)
         return {"rival": rival.name, "speed_up": {"min": round(least, 3), "median": round(middle, 3)}}
 
 
@@ -104,26 +114,37 @@ def compare(
     torch.set_num_threads(threads)
     try:
         own = [_start_engine(model, inputs, threads, tune) for model in models]
+        fault = _why_not_int8(models[0])
+        in_int8 = [] if fault else [_start_engine(model, inputs, threads, tune, True) for model in models]
         others, absent = start_rivals(models[0], inputs, threads)
+        absent |= {ENGINE_INT8: fault} if fault else {}
         engines = {TORCH: ("float32", torch_engine(models[0], inputs)), **others}
         wanted = engines[TORCH][1]()
         differences = {name: difference(run(), wanted) for name, (_, run) in engines.items()}
         runs = {f"{ENGINE} {number}": each.run for number, each in enumerate(own)}
+        runs |= {f"{ENGINE_INT8} {number}": each.run for number, each in enumerate(in_int8)}
         taken = _take_turns(runs | {name: run for name, (_, run) in engines.items()}, rounds, seconds, clock)
     finally:
         torch.set_num_threads(before)
     shared = [_timing(name, engines[name][0], taken[name], differences[name]) for name in engines]
-    return [
-        Comparison(
-            (_timing(ENGINE, "float32", taken[name], each.difference), *shared),
-            absent,
-            threads,
-            len(taken[name]),
-            each.compile_seconds,
-            each.compiled,
-        )
-        for name, each in zip(runs, own, strict=True)
-    ]
+    found = []
+    for number, each in enumerate(own):
+        timings = [_timing(ENGINE, "float32", taken[f"{ENGINE} {number}"], each.difference)]
+        if in_int8:
+            times = taken[f"{ENGINE_INT8} {number}"]
+            timings.append(_timing(ENGINE_INT8, "int8", times, in_int8[number].difference))
+        done = len(taken[f"{ENGINE} {number}"])
+        all_timings = (*timings, *shared)
+        found.append(Comparison(all_timings, absent, threads, done, each.compile_seconds, each.compiled))
+    return found
+
+
+def _why_not_int8(model: nn.Module) -> str:
+    """Return why the engine is not measured in int8; empty if it is."""
+    if "avx512_vnni" not in instruction_sets():
+        return "this processor has no instructions for it (AVX-512 VNNI)"
+    has_convolutions = any(isinstance(module, nn.Conv1d | nn.Conv2d) for module in model.modules())
+    return "" if has_convolutions else "it computes only convolutions in int8, and the model has none"
 
 
 @dataclass(frozen=True)
@@ -136,16 +157,20 @@ class _Started:
     difference: float
 
 
-def _start_engine(model: nn.Module, inputs: Sequence[Tensor], threads: int, tune: bool) -> _Started:
+def _start_engine(
+    model: nn.Module, inputs: Sequence[Tensor], threads: int, tune: bool, is_int8: bool = False
+) -> _Started:
     begin = time.perf_counter()
-    compiled = compile_model(model, tuple(inputs), threads=threads, tune=tune)
+    typical = [tuple(inputs)] if is_int8 else None
+    compiled = compile_model(model, tuple(inputs), threads=threads, tune=tune, calibration=typical)
     took = time.perf_counter() - begin
 
     def run() -> list[Tensor]:
         return _tensors(compiled(*inputs))
 
     found = difference(run(), torch_engine(model, inputs)())
-    _check(found)
+    if not is_int8:
+        _check(found)
     return _Started(compiled, took, run, found)
 
 
