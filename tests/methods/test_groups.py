@@ -10,7 +10,8 @@ from torch import distributed as dist
 from torch import nn
 
 import st3
-from st3.core.families.grouped import in_groups, n_largest
+from st3.core.families.grouped import n_largest
+from st3.core.layers.groups import in_groups
 from st3.core.layers.find import find_layers
 
 STEPS = 24
