@@ -43,9 +43,7 @@ class LAMP(Allocation):
         scores = [lamp_scores(o).to(pool.tensors[0].device) for o in ordered]
         together = torch.cat(scores)
         limit = (
-            together.kthvalue(count).values
-            if together.device.type != "cpu"
-            else _find_kth(together, count)
+            together.kthvalue(count).values if together.device.type != "cpu" else _find_kth(together, count)
         )
         zeros = [int(torch.searchsorted(s, limit)) for s in scores]
         tied = [int(torch.searchsorted(s, limit, right=True)) - z for s, z in zip(scores, zeros, strict=True)]

@@ -173,7 +173,9 @@ def find_contradictions(
     target = sparsity if own is None else own
     if block > 1 and (why := method.why_not_in_blocks(target or 0.0)):
         instead = " or ".join(map(repr, methods_with_blocks(target or 0.0)))
-        found.append(f"{name} {why}, so block={block} means nothing to it: leave block out, or take {instead}")
+        found.append(
+            f"{name} {why}, so block={block} means nothing to it: leave block out, or take {instead}"
+        )
     if not method.takes_floors:
         given = {"min_weights": has_floor, "layer_sparsity": has_own_layers}
         found += [f"{name} {method.why_only_allocations}: leave {key} out" for key in given if given[key]]

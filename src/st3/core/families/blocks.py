@@ -18,7 +18,7 @@ from ..budget.ties import HALF
 from ..layers.groups import in_groups
 from ..layers.layer import Layer
 
-__all__ = ["block_gradient", "block_magnitudes", "scale_blocks"]
+__all__ = ["block_gradient", "block_magnitudes", "scale_blocks", "spread_over_blocks"]
 
 
 def block_magnitudes(weight: Tensor, layer: Layer) -> Tensor:
@@ -49,6 +49,14 @@ def scale_blocks(weight: Tensor, magnitude: Tensor, sparse: Tensor, layer: Layer
     blocks = in_groups(weight, layer, layer.block)
     # Not the product alone, which would make some zeros -0.0.
     in_groups(out, layer, layer.block).copy_(torch.where(ratio != 0, blocks * ratio, 0.0))
+
+
+def spread_over_blocks(mask: Tensor, layer: Layer) -> Tensor:
+    """Return the mask of the weights from that of their blocks; the mask itself without blocks."""
+    if layer.block == 1:
+        return mask
+    assert layer.inputs is not None
+    return mask.repeat_interleave(layer.block, layer.inputs)
 
 
 def block_gradient(

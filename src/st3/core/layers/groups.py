@@ -74,5 +74,7 @@ def _why_not(layer: Layer, size: int, groups: str) -> str | None:
     # A transposed convolution in groups holds the inputs of one part after the other: no group may cross over.
     inputs = layer.shape[layer.inputs] // layer.filters.groups
     if inputs % size:
-        return f"{inputs} input channel{'s'[: inputs > 1]} cannot be divided into {groups.split()[-1]} of {size}"
+        return (
+            f"{inputs} input channel{'s'[: inputs > 1]} cannot be divided into {groups.split()[-1]} of {size}"
+        )
     return None
