@@ -29,6 +29,7 @@ pytestmark = pytest.mark.filterwarnings("ignore::st3.errors.LayerCollapseWarning
 ORDERS = list(itertools.permutations(["model", "optimizer", "sparsify"]))
 LAYERS = ("conv1", "depthwise", "conv2", "fc")  # 144 + 72 + 576 + 32 weights
 STEPS = 12
+BLOCK = 1  # weights that are zeroed together; test_every_method_in_blocks.py makes its tests with 4
 CUT = 5  # steps before a run is saved: in the middle of the ramp
 
 # Every method as registered, and other settings of those that have some.
@@ -95,6 +96,7 @@ def sparsify(model, optimizer, method, *, sparsity=0.9, total_steps=STEPS, **cho
     given = {"exclude": choice["exclude"]} if "exclude" in choice else {}
     if made(method).has_target:
         given = choice | ({} if made(method).own_sparsity else {"sparsity": sparsity})
+        given |= {"block": BLOCK} if BLOCK > 1 else {}
     return st3.sparsify(model, optimizer, total_steps=total_steps, method=method, **given)
 
 
@@ -152,10 +154,11 @@ def _forget_finished_runs():
 
 
 def asked(sparsifier, sparsity=None):
-    """Return what a linear quantile zeroes: floor((n - 1) s) + 1 of the n weights that are covered."""
+    """Return what a linear quantile zeroes: floor((n - 1) s) + 1 of the n weights that are covered; whole blocks."""
     sparsity = sparsifier.sparsity if sparsity is None else sparsity
     weights = sum(layer.numel for layer in sparsifier.layers)
-    return math.floor((weights - 1) * sparsity) + 1 if sparsity else 0
+    found = math.floor((weights - 1) * sparsity) + 1 if sparsity else 0
+    return math.ceil(found / BLOCK) * BLOCK
 
 
 def zeros(model):

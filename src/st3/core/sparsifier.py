@@ -79,7 +79,8 @@ class Sparsifier:
     @property
     def block(self) -> int:
         """How many weights are zeroed together."""
-        return self.layers[0].block
+        block: int = self.layers[0].block
+        return block
 
     @property
     def at_target(self) -> bool:

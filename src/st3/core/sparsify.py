@@ -74,8 +74,8 @@ def sparsify(
                     (for ST-3 cubic, from 5/160 to 0.5 of the run)
     allocation      how sparsity is shared among the layers: "global", "sigma", "uniform", "erk", "lamp", or an object
                     such as st3.allocations.Sigma("fan_in"); None: what is usual for the method ("global" for ST-3)
-    block           weights that are zeroed together: so many neighbouring input channels of one output and kernel place;
-                    the target is rounded up to whole blocks, and layers that cannot be divided stay dense
+    block           zero so many neighbouring input channels together, for each output and kernel place; the target is
+                    rounded up to whole blocks, and layers that cannot be divided into them stay dense
     include         which layers: names, globs, regular expressions, types, predicates; st3.USUAL means those that are
                     covered without it. `st3.layers(model, ...)` shows what would be covered
     exclude         leaves layers out, likewise; also st3.FIRST and st3.LAST, the first and the last layer

@@ -17,8 +17,9 @@ __all__ = ["cuts_with_floor"]
 def cuts_with_floor(allocation: Allocation, pool: Pool, quota: Quota, floor: int) -> list[Cut | None]:
     """Return the allocation's cuts such that every layer keeps at least `floor` weights (all, if it has fewer).
 
-    With blocks, the floor is rounded up to whole ones. A layer that would fall below keeps exactly `floor`; the allocation then shares the rest of the quota among the
-    others, until none falls below. This reads counts back from the device, so it is not the default.
+    A layer that would fall below keeps exactly `floor` (with blocks, rounded up to whole ones); the allocation then
+    shares the rest of the quota among the others, until none falls below. This reads counts back from the device, so it
+    is not the default.
     """
     if floor <= 0 or quota.zeros == 0:
         return allocation.cut(pool, quota)
