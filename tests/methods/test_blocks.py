@@ -425,13 +425,13 @@ def test_n_m_groups_and_soft_masks_are_refused():
         attach(linear(), method="s_ste", sparsity=None)
     with pytest.raises(ValueError, match="PDP has soft masks for single weights, so block=4 means nothing"):
         attach(linear(), method="pdp", ramp=None)
-    with pytest.raises(ValueError, match="STR learns its thresholds.*: leave block out"):
+    with pytest.raises(ValueError, match=r"STR learns its thresholds.*: leave block out"):
         attach(linear(), method="str", sparsity=None, ramp=None)
 
 
 def test_feather_takes_blocks_as_long_as_its_gradients_are_straight_through():
     with pytest.raises(
-        ValueError, match="Feather has gradients for single weights only, so block=4"
+        ValueError, match=r"Feather damps the gradients of single weights \(theta=1.0 would not\), so block=4"
     ) as error:
         attach(linear(), method="feather", sparsity=0.97)
     assert "'feather'" not in str(error.value)
