@@ -2,6 +2,7 @@
 
 import copy
 import math
+from dataclasses import dataclass
 
 import pytest
 import torch
@@ -437,6 +438,27 @@ def test_feather_takes_blocks_as_long_as_its_gradients_are_straight_through():
     assert "'feather'" not in str(error.value)
     attach(linear(), method="feather", sparsity=0.95)
     attach(linear(), method=st3.methods.Feather(theta=1.0), sparsity=0.97)
+
+
+@dataclass(frozen=True)
+class Damped(st3.methods.ThresholdMethod):
+    """A method of the user's own whose gradient is neither straight-through nor a derivative."""
+
+    def sparse_weight(self, view):
+        torch.mul(view.raw, view.raw.abs() > view.threshold, out=view.sparse)
+
+    def is_straight_through(self, sparsity):
+        return False
+
+    def raw_gradient(self, grad, view):
+        return torch.where(view.active, grad, grad / 2)
+
+
+def test_gradients_of_an_unknown_kind_are_refused():
+    with pytest.raises(
+        ValueError, match="Damped has gradients for single weights only, so block=4 means nothing"
+    ):
+        attach(linear(), method=Damped())
 
 
 @pytest.mark.parametrize("block", [0, -4, 2.0, True, "4", None])
