@@ -12,6 +12,7 @@ from st3.experiments.spec import compose
         ({}, "digits-digits_cnn-st3-0.9-seed0"),
         ({"sparse": {"sparsity": 0.995, "method": "feather"}}, "digits-digits_cnn-feather-0.995-seed0"),
         ({"sparse": {"method": "dense"}, "seeds": {"init": 3}}, "digits-digits_cnn-dense-seed3"),
+        ({"sparse": {"block": 4}}, "digits-digits_cnn-st3-0.9-block4-seed0"),
         ({"model": {"name": "my.nets:Tiny"}}, "digits-my.nets-Tiny-st3-0.9-seed0"),
         ({"model": {"name": "a b/c:d"}}, "digits-a-b-c-d-st3-0.9-seed0"),
     ],

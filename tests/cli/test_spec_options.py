@@ -85,6 +85,7 @@ def test_the_complete_command_of_a_run_agrees_with_it():
     for given in (
         SpecOptions(recipe="cifar", changes=("epochs=121", "ramp.end=90")),
         SpecOptions(sparse={"method": "feather"}, epochs=3, changes=("sparse.arguments.power=2.0",)),
+        SpecOptions(sparse={"block": 4}),
         SpecOptions(data={"name": "imagenet"}, model={"name": "mobilenet_v1"}, seeds={"init": 4}),
     ):
         stored = given.spec()
@@ -94,6 +95,13 @@ def test_the_complete_command_of_a_run_agrees_with_it():
 def test_the_spec_of_a_model_given_in_python_can_be_read_again():
     stored = compose().model_copy(update={"model": ModelSpec(name="<Sequential>")})
     assert SpecOptions().merge_into(stored) == stored
+
+
+def test_a_run_in_blocks_is_another_run_and_a_dense_one_has_none():
+    stored = SpecOptions(sparse={"block": 4}).spec()
+    assert differences(stored, compose()) == ["sparse.block: 4, not 1"]
+    assert SpecOptions(machine={"threads": 2}).merge_into(stored).sparse.block == 4
+    assert SpecOptions(sparse={"method": "dense"}).merge_into(stored).sparse.block == 1
 
 
 def test_zero_and_false_count_as_given():

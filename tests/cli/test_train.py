@@ -5,6 +5,7 @@ import json
 import pytest
 
 from st3.core.method import METHODS
+from st3.files.loading import load_sparse
 from st3.training.sealed import parse
 
 ESCAPE = "\x1b"
@@ -70,6 +71,22 @@ def test_options_reach_the_spec(st3, tmp_path):
         "channels_last": False,
     }
     assert spec["protocol"] == {"name": "single", "arguments": {}}
+
+
+def test_blocks_are_shown_trained_and_part_of_the_run(st3, tmp_path):
+    answer = st3(*RUN, "--block", 4, "--sparsity", 0.8)
+    assert answer.exit_code == 0, answer.output
+    run = tmp_path / "runs" / "digits-digits_cnn-st3-0.8-block4-seed0"
+    assert next(line for line in answer.stderr.splitlines() if line.startswith("sparse ")).endswith(
+        "blocks of 4"
+    )
+    assert "sparsity 80.00 % (target 80.00 %): 18,816 of 23,520" in answer.stdout  # conv1 stays dense
+    weight = load_sparse(run / "model.sparse.safetensors")["conv2.weight"].movedim(1, -1)
+    active = weight.unflatten(-1, (-1, 4)) != 0
+    assert bool((active.any(-1) == active.all(-1)).all())
+    assert st3("train", "--run", run, "--resume", "--block", 4, "-q").exit_code == 0
+    other = st3("train", "--run", run, "--resume", "--block", 8, "-q")
+    assert "sparse.block: 8, not 4" in other.stderr
 
 
 def test_an_unknown_precision_is_refused(st3):

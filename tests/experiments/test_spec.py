@@ -173,6 +173,13 @@ def test_a_method_that_implies_its_sparsity_needs_none_and_refuses_any_other():
         ({"method": "sr_ste", "allocation": "erk"}, "SRSTE keeps n of every m weights in every layer, so"),
         ({"method": "s_ste", "min_weights": 2}, "SSTE keeps n of every m weights in every layer: leave"),
         ({"method": "gmp", "ramp": "phases"}, "GMP never restores what it has pruned"),
+        ({"method": "rigl", "block": 4}, "RigL zeroes single weights, so block=4 means nothing to it"),
+        (
+            {"method": "str", "block": 4},
+            "method 'str' learns its thresholds, so that no sparsity can be asked",
+        ),
+        ({"method": "dense", "block": 4}, "method 'dense' with block 4: leave one of them out"),
+        ({"block": 0}, "sparse.block: input should be greater than or equal to 1"),
     ],
 )
 def test_settings_that_mean_nothing_to_the_method_are_refused(sparse, fault):

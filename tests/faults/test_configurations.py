@@ -1,4 +1,4 @@
-"""Random configurations: network x method x allocation x ramp x optimizer x dtype, drawn by a seed.
+"""Random configurations: network x method x allocation x ramp x block x optimizer x dtype, drawn by a seed.
 
 Every configuration is either refused in one sentence before training, or trains to the exact number of zeros without a
 NaN, and a run that was interrupted and resumed ends with the same bits. Names come from the registries, so that new
@@ -112,7 +112,7 @@ class Configuration:
             arguments["exclude"] = random.choice([st3.FIRST, st3.LAST])
         if not METHODS[method]().has_target and random.random() < 0.9:
             arguments = {key: value for key, value in arguments.items() if key == "exclude"}
-        return cls(
+        chosen = cls(
             seed=seed,
             network=random.choice(sorted(NETWORKS)),
             method=method,
@@ -123,6 +123,9 @@ class Configuration:
             order=random.choice(["state first", "sparsifier first"]),
             arguments=arguments,
         )
+        if METHODS[method]().has_target and random.random() < 0.4:
+            arguments["block"] = random.choice([2, 4])
+        return chosen
 
     def build(self) -> tuple[nn.Module, torch.optim.Optimizer]:
         with torch.random.fork_rng(devices=[]):
@@ -183,7 +186,7 @@ def check(chosen: Configuration) -> str:
 
 
 def check_count(sparsifier: st3.Sparsifier, method: Any) -> None:
-    """As many weights are zeroed as a linear quantile zeroes: floor((n - 1) s) + 1 of n."""
+    """As many weights are zeroed as a linear quantile zeroes: floor((n - 1) s) + 1 of n, and whole blocks."""
     if not method.has_target:
         return
     (optimizer,) = sparsifier.optimizers
@@ -194,6 +197,7 @@ def check_count(sparsifier: st3.Sparsifier, method: Any) -> None:
         found += int((layer.parameter == 0).sum() if mask is None else (~mask).sum())
     total = sum(layer.numel for layer in sparsifier.layers)
     asked = math.floor((total - 1) * sparsifier.sparsity) + 1 if sparsifier.sparsity else 0
+    asked = math.ceil(asked / sparsifier.block) * sparsifier.block
     slack = method.slack(total, sparsifier.sparsity)
     assert asked - slack <= found, f"{found} zeros of {asked} (slack {slack})"
     if not isinstance(method, st3.methods.SSTE):  # its equation zeroes two equal magnitudes together

@@ -10,8 +10,9 @@ from torch import distributed as dist
 from torch import nn
 
 import st3
-from st3.core.families.grouped import in_groups, n_largest
+from st3.core.families.grouped import n_largest
 from st3.core.layers.find import find_layers
+from st3.core.layers.groups import in_groups
 
 STEPS = 24
 METHODS = {

@@ -31,27 +31,28 @@ class LAMP(Allocation):
             )
         if quota.zeros == 0:
             return [None] * len(pool.layers)
-        if pool.numel - quota.zeros < len(pool.layers):
+        count = quota.in_blocks(pool.block).zeros  # of entries of the tensors: weights, or blocks
+        stay = pool.numel // pool.block - count
+        if stay < len(pool.layers):
+            parts = "weight" if pool.block == 1 else "block"
             raise ValueError(
-                f"allocation 'lamp' keeps at least one weight in each of the {len(pool.layers)} layers, but only "
-                f"{pool.numel - quota.zeros} weights may stay; ask for less sparsity"
+                f"allocation 'lamp' keeps at least one {parts} in each of the {len(pool.layers)} layers, but only "
+                f"{stay} {parts}s may stay; ask for less sparsity"
             )
         ordered = [torch.sort(t.detach().abs().flatten()).values for t in pool.tensors]
         scores = [lamp_scores(o).to(pool.tensors[0].device) for o in ordered]
         together = torch.cat(scores)
         limit = (
-            together.kthvalue(quota.zeros).values
-            if together.device.type != "cpu"
-            else _find_kth(together, quota.zeros)
+            together.kthvalue(count).values if together.device.type != "cpu" else _find_kth(together, count)
         )
         zeros = [int(torch.searchsorted(s, limit)) for s in scores]
         tied = [int(torch.searchsorted(s, limit, right=True)) - z for s, z in zip(scores, zeros, strict=True)]
-        missing = quota.zeros - sum(zeros)
+        missing = count - sum(zeros)
         for i, ties in enumerate(tied):
             extra = min(ties, missing, ordered[i].numel() - 1 - zeros[i])
             zeros[i] += extra
             missing -= extra
-        return pool.cut_by_counts(zeros, Quota(quota.zeros))
+        return pool.cut_by_counts([pool.block * lost for lost in zeros], Quota(quota.zeros))
 
 
 def _find_kth(values: Tensor, k: int) -> Tensor:

@@ -52,6 +52,15 @@ Allocation = Annotated[
         WHAT, "How layers share the sparsity (usual: depends on the method).", "--allocation", metavar="NAME"
     ),
 ]
+Block = Annotated[
+    int | None,
+    _option(
+        WHAT,
+        "Zero so many neighbouring inputs together; 4 for int8 in the engine (usual: 1).",
+        "--block",
+        metavar="N",
+    ),
+]
 DenseTwin = Annotated[
     bool | None,
     _option(

@@ -19,6 +19,7 @@ def usual_folder(spec: Spec, parent: Path = RUNS) -> Path:
     """Return a folder that does not exist yet, named after what is trained."""
     asked = None if spec.sparse.is_dense else spec.sparse.sparsity
     sparsity = () if asked is None else (f"{asked:g}",)
+    blocks = () if spec.sparse.block == 1 else (f"block{spec.sparse.block}",)
     protocol = () if PROTOCOLS[spec.protocol.name].trains_itself else (spec.protocol.name,)
     parts = (
         spec.data.name,
@@ -26,6 +27,7 @@ def usual_folder(spec: Spec, parent: Path = RUNS) -> Path:
         *protocol,
         spec.sparse.method.name,
         *sparsity,
+        *blocks,
         f"seed{spec.seeds.init}",
     )
     name = "-".join(re.sub(r"[^\w.]+", "-", part) for part in parts)

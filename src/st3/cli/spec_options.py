@@ -98,7 +98,9 @@ class SpecOptions:
         make_changes(values, keys, faults)
         expand_choices(values["sparse"])
         if values["sparse"]["method"].get("name") == DENSE != stored.sparse.method.name:
-            values["sparse"] |= {"sparsity": self.sparse.get("sparsity", 0.0), "method": {"name": DENSE}}
+            usual = {"sparsity": 0.0, "block": 1}
+            given = {key: self.sparse.get(key, value) for key, value in usual.items()}
+            values["sparse"] |= {**given, "method": {"name": DENSE}}
             values["protocol"] = {"name": "single", **protocol}
         spec = check_spec(values, faults)
         if self.epochs is None or self.epochs == spec.recipe.epochs:

@@ -42,6 +42,7 @@ def _sparse(spec: Spec) -> str:
     else:
         allocation = _with(sparse.allocation.name, sparse.allocation.arguments)
         text += f", sparsity {sparse.sparsity:g}, allocation {allocation}, {_ramp(spec)}"
+    text += f", blocks of {sparse.block}" if sparse.block > 1 else ""
     return text + (f", excluded: {', '.join(sparse.exclude)}" if sparse.exclude else "")
 
 

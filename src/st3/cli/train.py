@@ -29,6 +29,7 @@ def train(
     method: options.Method = None,
     sparsity: options.Sparsity = None,
     allocation: options.Allocation = None,
+    block: options.Block = None,
     protocol: options.Protocol = None,
     dense_twin: options.DenseTwin = None,
     cycles: options.Cycles = None,
@@ -71,7 +72,7 @@ def train(
             download=download or None,
         ),
         model=keep_given(name=model),
-        sparse=keep_given(method=method, sparsity=sparsity, allocation=allocation),
+        sparse=keep_given(method=method, sparsity=sparsity, allocation=allocation, block=block),
         seeds=keep_given(init=seed, data=seed if data_seed is None else data_seed),
         machine=keep_given(
             device=device,

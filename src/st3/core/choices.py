@@ -24,7 +24,9 @@ __all__ = [
     "check_sparsity",
     "find_contradictions",
     "fitting_allocations",
+    "methods_with_blocks",
     "require_shared_budget",
+    "resolve_block",
     "resolve_method",
     "resolve_sparsity",
 ]
@@ -68,6 +70,12 @@ def check_count(number: int | None, name: str, *, least: int, meaning: str) -> N
         raise TypeError(f"{name} is missing: give {meaning}")
     if isinstance(number, bool) or not isinstance(number, Integral) or number < least:
         raise ValueError(f"{name} must be a whole number of at least {least}, got {number!r}")
+
+
+def resolve_block(block: int) -> int:
+    """Return the number of weights that are zeroed together, checked."""
+    check_count(block, "block", least=1, meaning="how many weights are zeroed together, or leave it out")
+    return int(block)
 
 
 def check_flag(value: bool, name: str) -> None:
@@ -130,6 +138,7 @@ def find_contradictions(
     sparsity: float | None = None,
     allocation: str | Allocation | None = None,
     ramp: str | Ramp | Callable[[float], float] | None = None,
+    block: int = 1,
     has_floor: bool = False,
     has_own_layers: bool = False,
 ) -> list[str]:
@@ -161,10 +170,21 @@ def find_contradictions(
         found.append(
             f"{name} never restores what it has pruned, so ramp={rises or ramp!r} means nothing to it"
         )
+    target = sparsity if own is None else own
+    if block > 1 and (why := method.why_not_in_blocks(target or 0.0)):
+        instead = " or ".join(map(repr, methods_with_blocks(target or 0.0)))
+        found.append(
+            f"{name} {why}, so block={block} means nothing to it: leave block out, or take {instead}"
+        )
     if not method.takes_floors:
         given = {"min_weights": has_floor, "layer_sparsity": has_own_layers}
         found += [f"{name} {method.why_only_allocations}: leave {key} out" for key in given if given[key]]
     return found
+
+
+def methods_with_blocks(sparsity: float) -> list[str]:
+    """Return the names of the methods that can zero weights in blocks, for this target sparsity."""
+    return [name for name in METHODS if not METHODS[name]().why_not_in_blocks(sparsity)]
 
 
 def fitting_allocations(method: Method) -> list[str]:

@@ -51,6 +51,10 @@ class Method(ABC):
         """The ramp, where its times are settings of the method."""
         return None
 
+    def why_not_in_blocks(self, sparsity: float) -> str:
+        """Return why it cannot zero weights in blocks, for this target sparsity; empty: it can."""
+        return "zeroes single weights"
+
     def search_end(self, total_steps: int) -> int | None:
         """Return the step at which the method fixes its masks by itself, if it does: the ramp must end by then."""
         return None

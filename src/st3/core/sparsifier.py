@@ -77,6 +77,12 @@ class Sparsifier:
         return self._plan.allocation
 
     @property
+    def block(self) -> int:
+        """How many weights are zeroed together."""
+        block: int = self.layers[0].block
+        return block
+
+    @property
     def at_target(self) -> bool:
         """Whether the target is reached: from then on a checkpoint may count as the best.
 
@@ -159,6 +165,7 @@ class Sparsifier:
         plan = self._plan
         state = "finalized" if self.is_finalized else "detached" if self._is_detached else f"step {self.step}"
         aims = f"{plan.allocation}, {plan.ramp}, " if plan.has_target else ""
+        aims += f"blocks of {self.block}, " if self.block > 1 else ""
         head = f"Sparsifier({self.method}, {aims}{state})"
         if any(layer.shards.counts for layer in self.layers):
             return head  # counting zeros takes all processes, and a repr may be asked of one

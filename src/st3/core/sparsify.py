@@ -18,14 +18,17 @@ from .choices import (
     check_plan,
     find_contradictions,
     require_shared_budget,
+    resolve_block,
     resolve_method,
     resolve_sparsity,
 )
 from .counting import CollapseWatch, count_all, require_numbers
 from .errors import CoverageWarning, Faults, LayerCollapseWarning, PrecisionWarning, name_some
+from .families.blocks import block_magnitudes
 from .families.fixed_mask import FixedMask
 from .layers.coverage import describe_gaps, describe_half_precision, describe_weight_norm
 from .layers.find import find_layers
+from .layers.groups import divide_into_blocks
 from .layers.layer import Layer, Layers
 from .layers.patterns import Patterns
 from .layers.shards import reshard
@@ -52,6 +55,7 @@ def sparsify(
     method: str | Method = "st3",
     ramp: str | Ramp | Callable[[float], float] | None = None,
     allocation: str | Allocation | None = None,
+    block: int = 1,
     include: Patterns | None = None,
     exclude: Patterns = (),
     layer_sparsity: Mapping[str, float] | None = None,
@@ -70,6 +74,8 @@ def sparsify(
                     (for ST-3 cubic, from 5/160 to 0.5 of the run)
     allocation      how sparsity is shared among the layers: "global", "sigma", "uniform", "erk", "lamp", or an object
                     such as st3.allocations.Sigma("fan_in"); None: what is usual for the method ("global" for ST-3)
+    block           zero so many neighbouring input channels together, for each output and kernel place; the target is
+                    rounded up to whole blocks, and layers that cannot be divided into them stay dense
     include         which layers: names, globs, regular expressions, types, predicates; st3.USUAL means those that are
                     covered without it. `st3.layers(model, ...)` shows what would be covered
     exclude         leaves layers out, likewise; also st3.FIRST and st3.LAST, the first and the last layer
@@ -98,11 +104,12 @@ def sparsify(
     has_target = the_method is None or the_method.has_target
     if not has_target:
         floors = {"layer_sparsity": layer_sparsity, "min_weights": min_weights or None}
+        floors["block"] = None if block == 1 else block
         faults.check(
             check_no_target, the_method, sparsity=sparsity, ramp=ramp, allocation=allocation, **floors
         )
         sparsity, total_steps = 0.0, 1 if total_steps is None else total_steps
-        ramp, allocation, layer_sparsity, min_weights = "constant", None, None, 0
+        ramp, allocation, block, layer_sparsity, min_weights = "constant", None, 1, None, 0
     target = faults.check(resolve_sparsity, sparsity, the_method)
     faults.check(check_layer_sparsity, layer_sparsity, target)
     meaning = "the number of optimizer.step calls in the whole run, such as epochs * len(loader)"
@@ -110,12 +117,14 @@ def sparsify(
     faults.check(
         check_count, min_weights, "min_weights", least=0, meaning="the weights that every layer keeps"
     )
+    the_block = faults.check(resolve_block, block)
     if the_method is not None and not faults.found:
         found = find_contradictions(
             the_method,
             sparsity=sparsity,
             allocation=allocation,
             ramp=ramp,
+            block=the_block,
             has_floor=min_weights > 0,
             has_own_layers=bool(layer_sparsity),
         )
@@ -133,6 +142,8 @@ def sparsify(
         exclude=exclude,
         layer_sparsity=layer_sparsity if isinstance(layer_sparsity, Mapping) else None,
     )
+    if layers is not None and the_block is not None:
+        layers = faults.check(divide_into_blocks, layers, the_block)
     if the_method is not None and layers is not None:
         layers = faults.check(the_method.family.fit, the_method, layers)
     if layers is not None:
@@ -230,7 +241,7 @@ def _attach(
     if not method.family.is_fixed:
         for layer in layers:
             check_learned(layer, store.held(layer), method.learns)
-        plan.require_feasible(list(layers), weights)
+        plan.require_feasible(list(layers), [block_magnitudes(layer.weight, layer) for layer in layers])
 
     for other in relieved:
         other.detach()  # removes its guard; the new sparsifier takes over

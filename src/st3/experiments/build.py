@@ -153,6 +153,7 @@ def build_sparsifier(
             "sparsity": sparse.sparsity,
             "allocation": ALLOCATIONS[sparse.allocation.name](**sparse.allocation.arguments),
             "ramp": choose_ramp(sparse.ramp.name, sparse.ramp.arguments, method, recipe),
+            "block": sparse.block,
             "min_weights": sparse.min_weights,
         }
     if method.own_ramp is not None:

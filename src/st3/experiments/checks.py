@@ -68,6 +68,8 @@ def contradictions(spec: "Spec") -> list[str]:
         faults.append(f"this is {spec.part.title} of a larger run: resume that run, in the folder above")
     if spec.sparse.is_dense and spec.sparse.sparsity:
         faults.append(f"method 'dense' with sparsity {spec.sparse.sparsity:g}: leave one of them out")
+    if spec.sparse.is_dense and spec.sparse.block > 1:
+        faults.append(f"method 'dense' with block {spec.sparse.block}: leave one of them out")
     protocol = build_or_none(PROTOCOLS, spec.protocol.name, spec.protocol.arguments)
     faults += [] if protocol is None else protocol.faults(spec)  # None: reported by name_faults
     if not spec.sparse.is_dense:
@@ -128,6 +130,7 @@ def _misfits(sparse: "SparseSpec") -> list[str]:
     )
     if not method.has_target:
         found = {"sparsity": sparse.sparsity, "min_weights": sparse.min_weights or None}
+        found["block"] = None if sparse.block == 1 else sparse.block
         for key, usual in (("allocation", method.usual_allocation), ("ramp", method.usual_ramp)):
             choice = getattr(sparse, key)
             found[key] = choice if choice.name != usual or choice.arguments else None
@@ -141,6 +144,7 @@ def _misfits(sparse: "SparseSpec") -> list[str]:
         sparsity=None if chosen is None else sparse.sparsity,
         allocation=sparse.allocation.name,
         ramp=ramp or sparse.ramp.name,
+        block=sparse.block,
         has_floor=sparse.min_weights > 0,
     )
 

@@ -83,6 +83,7 @@ class SparseSpec(Section):
     sparsity: Annotated[float, AfterValidator(_sparsity)] | None = 0.9  # 0 to below 1; none: no target
     allocation: ChoiceSpec = ChoiceSpec(name="global")  # how layers share the sparsity
     ramp: ChoiceSpec = ChoiceSpec(name="cubic")  # times not among its arguments: the method's or the recipe's
+    block: Count = 1  # weights that are zeroed together, along the inputs
     exclude: tuple[str, ...] = ()  # names and globs; "first layer", "last layer"
     min_weights: CountOrZero = 0  # that every layer keeps
 

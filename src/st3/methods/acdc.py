@@ -60,6 +60,9 @@ class ACDC(MaskMethod):
     def own_ramp(self) -> Phases:
         return Phases(self.warm_up, self.until, self.rounds, self.rest)
 
+    def why_not_in_blocks(self, sparsity: float) -> str:
+        return ""  # all its masks come from `moment.largest`
+
     def is_due(self, moment: Moment) -> bool:
         return moment.asked != moment.asked_before
 

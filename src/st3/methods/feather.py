@@ -54,5 +54,12 @@ class Feather(ThresholdMethod):
     def is_straight_through(self, sparsity: float) -> bool:
         return self.damping(sparsity) == 1.0
 
+    def why_not_in_blocks(self, sparsity: float) -> str:
+        return (
+            ""
+            if self.is_straight_through(sparsity)
+            else "damps the gradients of single weights (theta=1.0 would not)"
+        )
+
     def raw_gradient(self, grad: Tensor, view: WeightView) -> Tensor:
         return torch.where(view.active, grad, grad * self.damping(view.sparsity))

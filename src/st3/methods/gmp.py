@@ -38,6 +38,9 @@ class GMP(MaskMethod):
         if self.every < 1:
             raise ValueError(f"every must be at least 1 step, got {self.every}")
 
+    def why_not_in_blocks(self, sparsity: float) -> str:
+        return ""  # all its masks come from `moment.largest`
+
     def is_due(self, moment: Moment) -> bool:
         return moment.asked > 0 and (moment.is_every(self.every) or moment.arrives)
 

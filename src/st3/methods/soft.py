@@ -37,5 +37,8 @@ class Soft(ThresholdMethod):
     def is_straight_through(self, sparsity: float) -> bool:
         return False
 
+    def why_not_in_blocks(self, sparsity: float) -> str:
+        return ""  # its gradient is the derivative of its forward equation
+
     def raw_gradient(self, grad: Tensor, view: WeightView) -> Tensor:
         return torch.where(view.active, grad, 0.0)

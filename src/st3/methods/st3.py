@@ -68,6 +68,9 @@ class ST3(ThresholdMethod):
     def is_straight_through(self, sparsity: float) -> bool:
         return self.straight_through
 
+    def why_not_in_blocks(self, sparsity: float) -> str:
+        return ""  # straight-through, or the derivative of the forward equation
+
     def raw_gradient(self, grad: Tensor, view: WeightView) -> Tensor:
         if self.straight_through:
             return grad

@@ -2,7 +2,8 @@
 
 An allocation turns a pool of raw weights and a quota (how many of them are to be zeroed) into one cut per layer: the
 threshold at or below which a weight is zeroed, or None where the layer stays dense. Whatever the rule, the pool loses
-exactly `quota.zeros` weights; only ties at a threshold can zero more. The allocations themselves are in
+exactly `quota.zeros` weights; only ties at a threshold can zero more, and whole blocks where weights are zeroed in
+blocks (counts are in weights all the same). The allocations themselves are in
 `st3/allocations/`, one file each; the pool offers the two ways to cut that they need.
 """
 
@@ -35,7 +36,10 @@ class Cut:
 
 @dataclass(frozen=True)
 class Pool:
-    """Layers that share a quota: their raw weights (the local part, where sharded) and what is known about them."""
+    """Layers that share a quota: their raw weights (the local part, where sharded) and what is known about them.
+
+    With blocks, `tensors` holds one magnitude per block. All numbers of weights and zeros still count weights.
+    """
 
     layers: Sequence[Layer]
     tensors: Sequence[Tensor]
@@ -46,10 +50,16 @@ class Pool:
     def numel(self) -> int:
         return sum(map(attrgetter("numel"), self.layers))
 
+    @property
+    def block(self) -> int:
+        """How many weights are zeroed together, and share one entry of `tensors`: 1, or the size of the blocks."""
+        return self.layers[0].block
+
     def cut(self, quota: Quota, factors: Sequence[float] | None = None) -> list[Cut | None]:
         """Cut all layers at one score, |weight| * factor, at or below which `quota.zeros` of the pool's scores lie."""
         if quota.zeros == 0:
             return [None] * len(self.layers)
+        quota = quota.in_blocks(self.block)
         hint = self.hints.setdefault(tuple([layer.name for layer in self.layers]), Hint())
         shards = [layer.shards for layer in self.layers]
         selected = select(self.tensors, quota.zeros, factors=factors, shards=shards, hint=hint)
@@ -79,13 +89,18 @@ class Pool:
 
 
 def zeros_per_layer(layers: Sequence[Layer], ideal: Sequence[float], quota: Quota) -> list[int]:
-    """Round `ideal`, zeros per layer, so that they add up to `quota.zeros`; all keep a weight where possible."""
+    """Round `ideal`, zeros per layer, so that they add up to `quota.zeros`; all keep a weight where possible.
+
+    With blocks, all are whole blocks: the sum is rounded up to those.
+    """
     if quota.zeros == 0:
         return [0] * len(layers)
-    most = [layer.numel - 1 for layer in layers]
-    if quota.zeros > sum(most):
-        most = [layer.numel for layer in layers]
-    return apportion(ideal, quota.zeros, most)
+    block = layers[0].block
+    total = quota.in_blocks(block).zeros
+    most = [layer.numel // block - 1 for layer in layers]
+    if total > sum(most):
+        most = [layer.numel // block for layer in layers]
+    return [block * count for count in apportion([zeros / block for zeros in ideal], total, most)]
 
 
 class Allocation(ABC):

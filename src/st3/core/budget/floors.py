@@ -17,12 +17,14 @@ __all__ = ["cuts_with_floor"]
 def cuts_with_floor(allocation: Allocation, pool: Pool, quota: Quota, floor: int) -> list[Cut | None]:
     """Return the allocation's cuts such that every layer keeps at least `floor` weights (all, if it has fewer).
 
-    A layer that would fall below keeps exactly `floor`; the allocation then shares the rest of the quota among the
-    others, until none falls below. This reads counts back from the device, so it is not the default.
+    A layer that would fall below keeps exactly `floor` (with blocks, rounded up to whole ones); the allocation then
+    shares the rest of the quota among the others, until none falls below. This reads counts back from the device, so it
+    is not the default.
     """
     if floor <= 0 or quota.zeros == 0:
         return allocation.cut(pool, quota)
-    kept = [min(floor, layer.numel) for layer in pool.layers]
+    whole = -(-floor // pool.block) * pool.block
+    kept = [min(whole, layer.numel) for layer in pool.layers]
     if quota.zeros > pool.numel - sum(kept):
         raise ValueError(
             f"at least {floor} weights per layer are to stay, {sum(kept)} in all, but only "
@@ -76,6 +78,6 @@ def _active(pool: Pool, cuts: Sequence[Cut | None]) -> list[int]:
     """Return how many weights of each layer the cuts leave."""
     masks = kept_masks(pool.layers, cuts, pool.tensors, are_masks=pool.are_masks)
     return [
-        int(all_reduce(mask.sum(), layer.shards.counts))
+        layer.block * int(all_reduce(mask.sum(), layer.shards.counts))
         for layer, mask in zip(pool.layers, masks, strict=True)
     ]

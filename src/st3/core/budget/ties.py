@@ -1,8 +1,8 @@
 """Scores tied at the threshold of their pool: of those the first in order stay, so that the count is exact.
 
 Masks break all ties, which are common among weights that have grown: Adam's kind moves each of them by its rate at
-first. Raw weights under a threshold break them in half precision, which knows few magnitudes. In float32 and float64
-they tie so rarely that all weights at the threshold are zeroed.
+first. Raw weights under a threshold break them in half precision, which knows few magnitudes. In float32 and float64,
+and among blocks, whose magnitudes are computed in these, they tie so rarely that all at the threshold are zeroed.
 """
 
 from collections.abc import Sequence
@@ -50,7 +50,9 @@ def kept_masks(
 
 def zero_ties(layers: Sequence[Layer], cuts: Sequence[Cut | None], raws: Sequence[Tensor]) -> None:
     """Zero the half-precision weights that a threshold just below the cut has spared and the count does not."""
-    some = [i for i, raw in enumerate(raws) if raw.dtype in HALF and _has_ties(cuts[i])]
+    some = [
+        i for i, raw in enumerate(raws) if raw.dtype in HALF and layers[i].block == 1 and _has_ties(cuts[i])
+    ]
     chosen = [layers[i] for i in some]
     masks = kept_masks(chosen, [cuts[i] for i in some], [raws[i] for i in some], are_masks=False)
     for layer, mask in zip(chosen, masks, strict=True):

@@ -1,8 +1,5 @@
 """Methods with N:M groups: of every m consecutive inputs that one output takes from one place of the kernel, n weights
 are active (SR-STE, S-STE).
-
-For a convolution the groups lie along the input channels (as if its weight were stored output, height, width, input),
-for a linear layer along its inputs. A layer whose inputs cannot be divided into groups stays dense, with the reason.
 """
 
 from abc import abstractmethod
@@ -13,12 +10,13 @@ import torch
 from torch import Tensor
 
 from ..budget.ties import HALF
-from ..layers.layer import Layer, Layers, Skipped
+from ..layers.groups import in_groups, keep_divisible
+from ..layers.layer import Layer, Layers
 from ..layers.shards import all_reduce
 from ..state.store import RAW, SCALE
 from .raw import RawFamily, RawMethod, write_in_pieces
 
-__all__ = ["GroupMethod", "Grouped", "in_groups", "n_largest"]
+__all__ = ["GroupMethod", "Grouped", "n_largest"]
 
 MOST_PAIRS = 16  # group size up to which comparing all pairs is faster than sorting
 
@@ -67,16 +65,8 @@ class Grouped(RawFamily[GroupMethod]):
 
     @classmethod
     def fit(cls, method: GroupMethod, layers: Layers) -> Layers:
-        covered, skipped = [], []
-        for layer in layers:
-            if reason := _why_not(layer, method):
-                skipped.append(Skipped(layer.name, layer.shape, reason, layer.kind))
-            else:
-                covered.append(layer)
-        if not covered:
-            reasons = "; ".join(f"{s.name}: {s.reason}" for s in skipped[:5])
-            raise LookupError(f"no layer can be {method.n}:{method.m} sparse ({reasons})")
-        return Layers(covered, [*layers.skipped, *skipped])
+        pattern = f"{method.n}:{method.m}"
+        return keep_divisible(layers, method.m, f"{pattern} groups", f"{pattern} sparse")
 
     def is_dense(self, layer: Layer) -> bool:
         return False
@@ -154,24 +144,6 @@ class Grouped(RawFamily[GroupMethod]):
 GroupMethod.family = Grouped
 
 
-def in_groups(weight: Tensor, layer: Layer, m: int) -> Tensor:
-    """Return a view of (some rows of) the layer's weight in which the last axis is the group.
-
-    >>> from torch import nn
-    >>> from st3.core.layers.find import find_layers
-    >>> layer = find_layers(nn.Linear(4, 2))[0]
-    >>> in_groups(torch.arange(8).view(2, 4), layer, 2)
-    tensor([[[0, 1],
-             [2, 3]],
-    <BLANKLINE>
-            [[4, 5],
-             [6, 7]]])
-    """
-    assert layer.inputs is not None
-    groups: Tensor = weight.unflatten(layer.inputs, (-1, m))
-    return groups.movedim(layer.inputs + 1, -1)
-
-
 def n_largest(magnitude: Tensor, n: int) -> Tensor:
     """Return the mask of the n largest magnitudes of every group; of equal ones the first come first.
 
@@ -194,18 +166,3 @@ def n_largest(magnitude: Tensor, n: int) -> Tensor:
     for count, part in zip(before, mask.unbind(-1), strict=True):
         torch.lt(count, n, out=part)
     return mask
-
-
-def _why_not(layer: Layer, method: GroupMethod) -> str | None:
-    if layer.inputs is None:
-        return f"{layer.kind} has no single axis of inputs for {method.n}:{method.m} groups"
-    if layer.shards.filters:
-        raise ValueError(
-            f"sharding cuts the inputs of layer {layer.name!r} ({layer.kind}) apart, and with them its "
-            f"{method.n}:{method.m} groups: exclude it, or give it to fully_shard as one of its ignored_params"
-        )
-    # A transposed convolution in groups holds the inputs of one block after the other: no group may cross over.
-    inputs = layer.shape[layer.inputs] // layer.filters.groups
-    if inputs % method.m:
-        return f"{inputs} input channel{'s'[: inputs > 1]} cannot be divided into groups of {method.m}"
-    return None

@@ -15,6 +15,7 @@ from ..budget.allocation import resolve_allocation
 from ..budget.plan import Plan
 from ..budget.ties import HALF, kept_masks
 from ..layers.layer import Layer
+from .blocks import block_magnitudes, spread_over_blocks
 
 __all__ = [
     "MaskView",
@@ -79,8 +80,10 @@ def moment_of(plan: Plan, layers: Sequence[Layer], step: int) -> Moment:
 
     def cut(scores: Sequence[Tensor], sparsity: float, allocation: str | None) -> list[Tensor]:
         other = None if allocation is None else resolve_allocation(allocation)
+        scores = [block_magnitudes(score, layer) for score, layer in zip(scores, layers, strict=True)]
         cuts = plan.cuts_at(layers, scores, sparsity, other, are_masks=True)
-        return kept_masks(layers, cuts, scores, are_masks=True)
+        masks = kept_masks(layers, cuts, scores, are_masks=True)
+        return [spread_over_blocks(mask, layer) for mask, layer in zip(masks, layers, strict=True)]
 
     before = plan.asked(max(0, step - 1))
     return Moment(step, plan.total_steps, plan.sparsity, plan.asked(step), before, cut)

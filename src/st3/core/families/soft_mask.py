@@ -47,6 +47,9 @@ class SoftMask(ThresholdMethod):
     def is_straight_through(self, sparsity: float) -> bool:
         return sparsity == 0.0
 
+    def why_not_in_blocks(self, sparsity: float) -> str:
+        return "has soft masks for single weights"
+
 
 @final
 class SoftMasks(CutFamily[SoftMask]):

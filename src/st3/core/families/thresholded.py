@@ -1,10 +1,13 @@
 """Methods with a threshold: all raw weights train, and the threshold decides what the forward pass sees (ST-3, ...).
 
 After every step the raw weights of all layers say where each layer is cut, and the method says what a weight becomes.
+With blocks (blocks.py), the magnitudes of blocks take the place of raw weights in both.
 """
 
 from abc import abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from functools import partial
 from typing import TypeVar, final
 
 import torch
@@ -15,6 +18,7 @@ from ..budget.ties import HALF, spare_ties, tied_at_cut, zero_ties
 from ..layers.layer import Layer
 from ..operators import hard
 from ..state.store import RAW
+from .blocks import block_gradient, block_magnitudes, scale_blocks
 from .raw import RawFamily, RawMethod, WeightView, write_in_pieces
 
 __all__ = ["CutFamily", "ThresholdMethod", "Thresholded", "cut_copies"]
@@ -28,8 +32,13 @@ class ThresholdMethod(RawMethod):
         """Write the sparse weight of `view.raw` into `view.sparse`; set `view.scale` if there is a factor per filter.
 
         A weight at or below `view.threshold` must become exactly 0. Rows of a weight may come in pieces: a filter's
-        result must depend on that filter alone.
+        result must depend on that filter alone. With blocks, `view.raw` holds their magnitudes.
         """
+
+    def why_not_in_blocks(self, sparsity: float) -> str:
+        adds_gradient = type(self).own_gradient is not RawMethod.own_gradient
+        is_plain = self.is_straight_through(sparsity) and not adds_gradient
+        return "" if is_plain else "has gradients for single weights only"
 
 
 T = TypeVar("T", bound=ThresholdMethod)
@@ -64,17 +73,9 @@ class CutFamily(RawFamily[T]):
         raw, cut = self.store.get_local(layer, RAW), self.cuts[layer.name]
 
         def write(raw: Tensor, sparse: Tensor) -> Tensor | None:
-            """Write some rows of the sparse weight; half precision is computed in float32."""
+            """Write some rows of the sparse weight."""
             assert cut is not None
-            if raw.dtype not in HALF:
-                view = WeightView(raw, sparse, cut.threshold, self.plan.sparsity, layer.filter_means)
-                self.method.sparse_weight(view)
-                return view.scale
-            wide = torch.empty_like(raw, dtype=torch.float32)
-            view = WeightView(raw.float(), wide, spare_ties(cut), self.plan.sparsity, layer.filter_means)
-            self.method.sparse_weight(view)
-            sparse.copy_(wide)
-            return view.scale
+            return _write_sparse(layer, raw, sparse, cut, self.method.sparse_weight, self.plan.sparsity)
 
         scales = write_in_pieces(layer, raw, target, None if cut is None else write, is_lifted=is_lifted)
         whole = [scale for scale in scales if scale is not None]
@@ -84,7 +85,9 @@ class CutFamily(RawFamily[T]):
         expected = torch.empty_like(found)
         self._write_layer(layer, expected)
         is_close = torch.isclose(found, expected, rtol=1e-3, atol=0.0)
-        return bool((is_close | tied_at_cut(self.cuts[layer.name], self.raw(layer))).all())
+        if layer.block == 1:
+            is_close |= tied_at_cut(self.cuts[layer.name], self.raw(layer))
+        return bool(is_close.all())
 
 
 @final
@@ -92,21 +95,60 @@ class Thresholded(CutFamily[ThresholdMethod]):
     """Thresholds from the plan: ramp and allocation."""
 
     def find_cuts(self) -> Sequence[Cut | None]:
-        return self.plan.cuts(self.layers, [self.raw(layer) for layer in self.layers], self.store.step)
+        magnitudes = [block_magnitudes(self.raw(layer), layer) for layer in self.layers]
+        return self.plan.cuts(self.layers, magnitudes, self.store.step)
+
+    def raw_gradient(self, layer: Layer, grad: Tensor) -> Tensor:
+        if layer.block == 1 or self.is_dense(layer):
+            return super().raw_gradient(layer, grad)
+        view = self.view(layer)
+        raw, sparse = view.raw, view.sparse
+        blocks = replace(view, raw=block_magnitudes(raw, layer), sparse=block_magnitudes(sparse, layer))
+        through = partial(self.method.raw_gradient, view=blocks)
+        return block_gradient(grad, raw, blocks.raw, blocks.sparse, layer, through).to(grad.dtype)
 
     def sparsify_copy(self, copies: Sequence[Layer], step: int) -> None:
         """Give the copies thresholds of their own: the largest magnitudes stay as they are."""
         raws = [copied.weight.clone() for copied in copies]
-        cut_copies(copies, raws, self.plan.cuts(copies, raws, step))
+        magnitudes = [block_magnitudes(raw, copied) for raw, copied in zip(raws, copies, strict=True)]
+        cut_copies(copies, raws, self.plan.cuts(copies, magnitudes, step))
 
 
 def cut_copies(copies: Sequence[Layer], raws: Sequence[Tensor], cuts: Sequence[Cut | None]) -> None:
     """Zero the weights of `copies` at or below their cuts; `raws` are the same weights, as they were."""
+
+    def keep_as_is(view: WeightView) -> None:
+        hard(view.raw, view.threshold, out=view.sparse)
+
     for copied, raw, cut in zip(copies, raws, cuts, strict=True):
         if cut is not None:
-            wide = raw.float() if raw.dtype in HALF else raw
-            copied.weight.copy_(hard(wide, spare_ties(cut) if raw.dtype in HALF else cut.threshold))
+            _write_sparse(copied, raw, copied.weight, cut, keep_as_is)
     zero_ties(copies, cuts, raws)
+
+
+def _write_sparse(
+    layer: Layer,
+    raw: Tensor,
+    sparse: Tensor,
+    cut: Cut,
+    equation: Callable[[WeightView], None],
+    target: float = 0.0,
+) -> Tensor | None:
+    """Write the sparse weight of (some rows of) a layer; return the factor per filter, if the equation sets one.
+
+    Half precision is computed in float32.
+    """
+    is_half, in_blocks = raw.dtype in HALF, layer.block > 1
+    source = block_magnitudes(raw.float() if is_half else raw, layer)
+    out = torch.empty_like(source) if is_half or in_blocks else sparse
+    threshold = spare_ties(cut) if is_half and not in_blocks else cut.threshold
+    view = WeightView(source, out, threshold, target, layer.filter_means)
+    equation(view)
+    if in_blocks:
+        scale_blocks(raw, source, out, layer, out=sparse)
+    elif is_half:
+        sparse.copy_(out)
+    return view.scale
 
 
 ThresholdMethod.family = Thresholded

@@ -26,6 +26,7 @@ class Layer:
     sparsity: float | None = None  # a sparsity of its own, outside the common budget
     inputs: int | None = None  # the axis along which the inputs of a filter lie, where there is one
     is_direction: bool = False  # under weight_norm, which divides by the norm of each filter
+    block: int = 1  # weights that are zeroed together: consecutive inputs of one output, see groups.py
     shape: tuple[int, ...] = field(init=False)  # of the whole weight, over all processes
     expert_shape: tuple[int, ...] = field(init=False)  # of one expert; `shape` where there are none
     numel: int = field(init=False)
@@ -48,12 +49,13 @@ class Layer:
     def filter_means(self, values: Tensor) -> Tensor:
         """Return the mean of `values` over each filter, in a form that broadcasts against them.
 
-        `values` has the local shape of the weight, or holds some of its rows where filters are rows.
+        `values` has the local shape of the weight, or holds some of its rows where filters are rows. With blocks, it
+        holds one value for each of them.
         """
         sums = self.filters.sums(values)
         if self.shards.filters:
             sums = all_reduce(sums, self.shards.filters)
-        means = sums / self.filter_size
+        means = sums / (self.filter_size // self.block)
         return means if self.filters.groups == 1 else self.filters.spread(means, values.shape)
 
 

@@ -61,6 +61,17 @@ class Quota:
     zeros: int
     fraction: float = 0.0
 
+    def in_blocks(self, block: int) -> "Quota":
+        """Return the quota as a number of blocks, rounded up.
+
+        >>> Quota(9, fraction=0.5).in_blocks(4)
+        Quota(zeros=3, fraction=0.125)
+        """
+        if block == 1 or self.zeros == 0:
+            return self
+        whole, rest = divmod(self.zeros - 1, block)
+        return Quota(whole + 1, (rest + self.fraction) / block)
+
 
 def quota(weights: int, sparsity: float) -> Quota:
     """Return the quota that the linear quantile of `weights` scores at `sparsity` implies.

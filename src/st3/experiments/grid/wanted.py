@@ -106,7 +106,7 @@ def _choice(key: str, value: Any) -> list[str]:
             *_choice(key, value["name"]),
             *_settings(f"sparse.{key}.arguments", value.get("arguments", {})),
         ]
-    if key in ("method", "allocation"):
+    if key in ("method", "allocation", "block"):
         return [f"--{key}", str(value)]
     return ["--set", f"sparse.{key}={value if isinstance(value, str) else json.dumps(value)}"]
 

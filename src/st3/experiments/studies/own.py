@@ -19,7 +19,7 @@ NETWORK = "own"
 
 
 class MethodEntry(Section):
-    """One curve: a method with arguments, allocation and ramp."""
+    """One curve: a method with arguments, allocation, ramp and blocks."""
 
     method: str
     name: str | None = None  # of the curve; None: the method's
@@ -27,6 +27,7 @@ class MethodEntry(Section):
     arguments: dict[str, Any] = Field(default_factory=dict)
     allocation: str | dict[str, Any] | None = None
     ramp: str | dict[str, Any] | None = None
+    block: PositiveInt | None = None
     protocol: str | dict[str, Any] | None = None
 
 
@@ -82,7 +83,9 @@ def read_study(path: Path) -> tuple[OwnStudy, Budget]:
 
 
 def _series(entry: MethodEntry) -> Series:
-    more = {key: value for key in ("allocation", "ramp") if (value := getattr(entry, key)) is not None}
+    more = {
+        key: value for key in ("allocation", "ramp", "block") if (value := getattr(entry, key)) is not None
+    }
     protocol: Mapping[str, Any] = {"name": "single"}
     if entry.protocol is not None:
         protocol = {"name": entry.protocol} if isinstance(entry.protocol, str) else entry.protocol
