@@ -97,7 +97,7 @@ def _differences(rows: Rows) -> str:
     own = max(_timing(row, OWN)["difference"] for row in rows)
     text = f"The engine's outputs differ from torch's by at most {own:.0e} of the largest value"
     every = [each for row in rows for each in row["engines"] if each["precision"] == "int8"]
-    for whose, is_own in (("its own in int8", True), ("those of other int8 engines", False)):
+    for whose, is_own in (("its own in int8", True), ("those of dense int8 engines", False)):
         found = [each["difference"] for each in every if (each["name"] == OWN_INT8) == is_own]
         if found:
             text += f", {whose} by {_percent(min(found), 2)} to {_percent(max(found), 2)}"

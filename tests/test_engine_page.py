@@ -77,7 +77,7 @@ def test_speeds_are_relative_to_the_fastest_float32_engine_and_published_sparsit
         "ResNet-50 is ahead of the fastest dense int8 engine with uniform masks from 90 % zeros on, "
         "with masks as ST-3 sigma's from 89 % zeros on, the least that was measured.",
         "The engine's outputs differ from torch's by at most 3e-07 of the largest value, "
-        "those of int8 engines by 2.2 % to 2.2 %.",
+        "those of dense int8 engines by 2.2 % to 2.2 %.",
         "The processor: Some Processor, model 1.",
     ]
 

@@ -35,6 +35,12 @@ def bench(
     allocation: Annotated[
         str, typer.Option(help="Of an untrained network: uniform, erk, global, ...", metavar="NAME")
     ] = "uniform",
+    block: Annotated[
+        int | None,
+        typer.Option(
+            help="Of an untrained network: zero so many input channels together.", min=1, metavar="N"
+        ),
+    ] = None,
     batch: Annotated[int, typer.Option(help="Batch size.", min=1, max=10**6, metavar="N")] = 1,
     threads: Annotated[int, typer.Option(help="Threads of each engine.", min=1, metavar="N")] = 1,
     rounds: Annotated[
@@ -56,6 +62,7 @@ def bench(
         input_shape=None if input is None else input_shape(input),
         sparsity=sparsity,
         allocation=allocation,
+        block=block,
         batch=batch,
         threads=threads,
         rounds=rounds,

@@ -7,11 +7,19 @@ import pytest
 import torch
 
 from st3.experiments.bench.benchmark import ADVICE, Bench
-from st3.experiments.bench.compare import ENGINE, TORCH, Comparison, Timing, difference, time_call
+from st3.experiments.bench.compare import (
+    ENGINE,
+    ENGINE_INT8,
+    TORCH,
+    Comparison,
+    Timing,
+    difference,
+    time_call,
+)
 from st3.processor import instruction_sets, processor
 
 
-def comparison(own, *, float32, int8=None):
+def comparison(own, *, float32, int8=None, own_int8=None):
     """A comparison with given minima and medians, in milliseconds."""
     timings = [
         Timing(ENGINE, "float32", *own, 1e-7),
@@ -19,6 +27,7 @@ def comparison(own, *, float32, int8=None):
         Timing("OpenVINO float32", "float32", *float32, 1e-7),
     ]
     timings += [Timing("OpenVINO int8", "int8", *int8, 0.02)] if int8 else []
+    timings += [Timing(ENGINE_INT8, "int8", *own_int8, 0.02)] if own_int8 else []
     return Comparison(tuple(timings), {}, 1, 3, 0.1, None)
 
 
@@ -38,6 +47,16 @@ def test_the_verdict_speaks_of_float32_and_of_any_precision():
     assert verdict((10, 10), float32=(20, 19), int8=(5, 15)).endswith(
         ", but 0.50 times as fast as OpenVINO int8, the fastest in any precision."
     )
+
+
+def test_the_engine_in_int8_is_no_rival_and_has_a_sentence_of_its_own():
+    found = verdict((10, 10), float32=(20, 19), int8=(5, 15), own_int8=(2, 2))
+    assert found.endswith(
+        "OpenVINO int8, the fastest in any precision. In int8 it is 2.50 times as fast as OpenVINO int8."
+    )
+    data = comparison((10, 10), float32=(20, 19), int8=(5, 6), own_int8=(2, 2)).to_dict()
+    assert data["any_precision"]["rival"] == "OpenVINO int8"
+    assert data["in_int8"] == {"rival": "OpenVINO int8", "speed_up": {"min": 2.5, "median": 3.0}}
 
 
 @pytest.mark.parametrize("float32", [(15, 10.4), (8, 8)])

@@ -9,7 +9,7 @@ from tests.tiny import TinyNet
 from torch import nn
 
 from st3.experiments.bench import rivals
-from st3.experiments.bench.compare import ENGINE, TORCH, compare, difference
+from st3.experiments.bench.compare import ENGINE, ENGINE_INT8, TORCH, compare, difference
 from st3.experiments.bench.masking import mask
 from st3.experiments.bench.onnx_files import write_int8, write_onnx
 from st3.experiments.bench.rivals import RIVALS, Rival, start_rivals
@@ -56,25 +56,44 @@ def test_int8_has_eight_bits_in_the_file_and_a_difference_of_its_own(model, pict
     assert exact < 1e-5 < rounded < 0.1
 
 
-def test_onnx_runtime_is_timed_in_both_precisions(model, picture, monkeypatch):
+@pytest.fixture
+def vnni(monkeypatch):
+    """A processor with instructions for int8: the engine's results are the same on others."""
+    monkeypatch.setattr("st3.experiments.bench.compare.instruction_sets", lambda: ["avx512_vnni"])
+
+
+@pytest.mark.usefixtures("vnni")
+def test_the_engine_and_onnx_runtime_are_timed_in_both_precisions(model, picture, monkeypatch):
     monkeypatch.setattr(rivals, "RIVALS", ONNX_RUNTIME)
     [found] = compare([model], [picture], rounds=3, tune=False)
     assert [(timing.name, timing.precision) for timing in found.timings] == [
         (ENGINE, "float32"),
+        (ENGINE_INT8, "int8"),
         (TORCH, "float32"),
         ("ONNX Runtime float32", "float32"),
         ("ONNX Runtime int8", "int8"),
     ]
     assert found.absent == {}
     assert found["ONNX Runtime float32"].difference < 1e-5 < found["ONNX Runtime int8"].difference < 0.1
+    assert found[ENGINE].difference < 1e-5 < found[ENGINE_INT8].difference < 0.1
 
 
+def test_without_instructions_for_int8_the_engine_is_timed_in_float32_only(model, picture, monkeypatch):
+    monkeypatch.setattr(rivals, "RIVALS", ())
+    monkeypatch.setattr("st3.experiments.bench.compare.instruction_sets", lambda: ["avx2"])
+    [found] = compare([model], [picture], rounds=3, tune=False)
+    assert [timing.name for timing in found.timings] == [ENGINE, TORCH]
+    assert found.absent == {ENGINE_INT8: "this processor has no instructions for it (AVX-512 VNNI)"}
+
+
+@pytest.mark.usefixtures("vnni")
 def test_masks_of_one_network_are_timed_in_the_same_rounds_and_the_others_once(picture, monkeypatch):
     monkeypatch.setattr(rivals, "RIVALS", ONNX_RUNTIME[:1])
     models = [TinyNet().eval(), mask(TinyNet(), 0.5).eval()]
     first, second = compare(models, [picture], rounds=3, tune=False)
-    assert first.timings[1:] == second.timings[1:]
+    assert first.timings[2:] == second.timings[2:]
     assert first[ENGINE] != second[ENGINE]
+    assert first[ENGINE_INT8] != second[ENGINE_INT8]
     for model, found in zip(models, (first, second), strict=True):
         assert torch.allclose(found.compiled(picture), model(picture), atol=1e-5)
 
@@ -108,10 +127,13 @@ class Unexportable(nn.Module):
         return torch.linalg.eigvalsh(x @ x.mT)
 
 
+@pytest.mark.usefixtures("vnni")
 def test_a_model_that_cannot_be_exported_is_still_timed_in_torch(picture, monkeypatch):
     monkeypatch.setattr(rivals, "RIVALS", ONNX_RUNTIME)
     [found] = compare([Unexportable().eval()], [picture], rounds=3, tune=False)
     assert [timing.name for timing in found.timings] == [ENGINE, TORCH]
+    reason = "it computes only convolutions in int8, and the model has none"
+    assert found.absent.pop(ENGINE_INT8) == reason
     assert found.absent.keys() == {rival.name for rival in ONNX_RUNTIME}
     assert all(reason.startswith("torch.onnx cannot export the model: ") for reason in found.absent.values())
 

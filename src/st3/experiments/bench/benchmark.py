@@ -73,6 +73,7 @@ def bench(
     input_shape: tuple[int, ...] | None = None,
     sparsity: float | None = None,
     allocation: str = "uniform",
+    block: int | None = None,
     batch: int = 1,
     threads: int = 1,
     rounds: int = 10,
@@ -81,20 +82,20 @@ def bench(
     """Compare the engine with torch, ONNX Runtime and OpenVINO, in several precisions, on one model.
 
     `model` is a run's folder, a file of weights (`network` names its network if the file does not), or a network of the
-    catalogue, which is initialised and made sparse: `sparsity` of its weights become zero.
+    catalogue, which is initialised and made sparse: `sparsity` of its weights become zero, `block` at a time.
     """
     if faults := processor_faults("--threads", threads):
         raise SettingsError("bench", faults)
     is_untrained = not Path(model).exists() and (str(model) in MODELS or ":" in str(model))
     if is_untrained:
         made, shape = _make_network(
-            str(model), input_shape, 0.9 if sparsity is None else sparsity, allocation
+            str(model), input_shape, 0.9 if sparsity is None else sparsity, allocation, block or 1
         )
     else:
-        if sparsity is not None:
-            raise SettingsError(
-                "--sparsity", [f"is for untrained networks; the weights in {model} have their own sparsity"]
-            )
+        for option, given in (("--sparsity", sparsity), ("--block", block)):
+            if given is not None:
+                fault = f"is for untrained networks; the weights in {model} have their own zeros"
+                raise SettingsError(option, [fault])
         if not Path(model).exists() and (advice := suggest(str(model), MODELS)):
             raise WeightsError(f"there is no file, run or network {model}{advice}")
         made, shape = _load_network(Path(model), network, input_shape)
@@ -110,7 +111,7 @@ def usual_inputs(model: str) -> Inputs:
 
 
 def _make_network(
-    name: str, shape: tuple[int, ...] | None, sparsity: float, allocation: str
+    name: str, shape: tuple[int, ...] | None, sparsity: float, allocation: str, block: int
 ) -> tuple[Rebuilt, tuple[int, ...]]:
     usual = usual_inputs(name)
     task, shape = TASKS[usual.task], shape or usual.shape
@@ -121,7 +122,7 @@ def _make_network(
         made = build_model(ModelSpec(name=name), task, classes, shape[0])
     # As in the papers on uniform sparsity, the first layer and depthwise layers, which are small, stay dense.
     dense: Patterns = (FIRST, is_depthwise) if allocation == "uniform" and _has_depthwise(made) else FIRST
-    mask(made, sparsity, allocation, exclude=dense if allocation == "uniform" else ())
+    mask(made, sparsity, allocation, exclude=dense if allocation == "uniform" else (), block=block)
     return Rebuilt(made.eval(), task, classes), shape
 
 

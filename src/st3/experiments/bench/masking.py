@@ -4,7 +4,9 @@ import torch
 from torch import nn
 
 from ...core.budget.allocation import ALLOCATIONS, Allocation, Pool
+from ...core.families.blocks import block_magnitudes, spread_over_blocks
 from ...core.layers.find import find_layers
+from ...core.layers.groups import divide_into_blocks
 from ...core.layers.patterns import Patterns
 from ...core.selection.select import quota
 
@@ -17,8 +19,9 @@ def mask(
     allocation: str | Allocation = "uniform",
     *,
     exclude: Patterns = (),
+    block: int = 1,
 ) -> nn.Module:
-    """Zero the smallest weights, allocated to the layers by the allocation, and return the model.
+    """Zero the smallest weights or blocks of weights, allocated to the layers by the allocation, and return the model.
 
     Each layer's remaining weights are scaled to keep its norm, so that activations do not vanish over many layers.
 
@@ -27,16 +30,18 @@ def mask(
     900
     """
     share = ALLOCATIONS[allocation]() if isinstance(allocation, str) else allocation
-    layers = find_layers(model, exclude=exclude, trained_only=False)
+    layers = divide_into_blocks(find_layers(model, exclude=exclude, trained_only=False), block)
     if not 0 <= sparsity < 1:
         raise ValueError(f"sparsity must be at least 0 and below 1, got {sparsity:g}")
-    pool = Pool([*layers], [layer.parameter.detach() for layer in layers])
+    pool = Pool([*layers], [block_magnitudes(layer.parameter.detach(), layer) for layer in layers])
     with torch.no_grad():
-        for layer, cut in zip(layers, share.cut(pool, quota(pool.numel, sparsity)), strict=True):
+        cuts = share.cut(pool, quota(pool.numel, sparsity))
+        for layer, magnitudes, cut in zip(layers, pool.tensors, cuts, strict=True):
             if cut is None:
                 continue
             before = layer.parameter.norm()
-            layer.parameter.masked_fill_(layer.parameter.abs() <= cut.threshold, 0.0)
+            kept = spread_over_blocks(magnitudes.abs() > cut.threshold, layer)
+            layer.parameter.masked_fill_(~kept, 0.0)
             left = layer.parameter.norm()
             if left > 0:
                 layer.parameter.mul_(before / left)
