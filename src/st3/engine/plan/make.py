@@ -10,6 +10,7 @@ from .. import native
 from ..program import Attention, Conv, InTorch, Linear, Lookup, Place, Program, Shape, Softmax, Step
 from .assemble import Alternative, Assembly, Operation, Plan
 from .lower import lower
+from .pack import count_nonzeros
 from .planner import Planner
 from .tune import Tuner
 from .values import SLACK, PlainArray, assign_offsets
@@ -268,7 +269,7 @@ def _choice(step: Step, program: Program, kernel: str) -> Choice:
     kind = type(step).__name__
     if not isinstance(step, Conv | Linear):
         return Choice(step.name, kind, "view" if kind == "Reshape" else kernel)
-    nonzeros = int(np.count_nonzero(step.weight))
+    nonzeros = count_nonzeros(step.weight)
     outputs = math.prod(program.shapes[step.target]) // step.weight.shape[0]
     return Choice(
         step.name, kind, kernel, weights=step.weight.size, nonzeros=nonzeros, macs=nonzeros * outputs

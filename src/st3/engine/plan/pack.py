@@ -51,12 +51,20 @@ def nonzeros(
     weight: Floats, field: Field, padding: tuple[int, int], dilation: tuple[int, int], groups: int
 ) -> NonZeros:
     """Return the non-zero weights, with the offsets of their inputs in a field."""
-    outputs, inputs = weight.shape[0], weight.shape[1]
-    output, channel, ky, kx = (each.astype(np.int32) for each in np.nonzero(weight))
-    value = weight[output, channel, ky, kx]
-    channel = (channel + output // (outputs // groups) * inputs).astype(np.int32)
+    outputs, inputs, high, wide = weight.shape
+    flat = weight.reshape(-1)
+    places = np.flatnonzero(flat != 0)  # several times as fast as np.nonzero of the weight
+    row, kx = np.divmod(places.astype(np.int32) if weight.size < 2**31 else places, wide)
+    row, ky = np.divmod(row, high)
+    output, channel = (each.astype(np.int32, copy=False) for each in np.divmod(row, inputs))
+    channel = channel + output // (outputs // groups) * inputs
     offset = tap_offsets(field, channel, ky * dilation[0] - padding[0], kx * dilation[1] - padding[1])
-    return NonZeros(outputs, inputs * groups, output, channel, offset, value)
+    return NonZeros(outputs, inputs * groups, output, channel, offset, flat[places])
+
+
+def count_nonzeros(array: Floats) -> int:
+    """Return the number of non-zero elements, several times as fast as numpy counts floats."""
+    return int(np.count_nonzero(array != 0))
 
 
 def pack_sparse(nonzeros: NonZeros, bundle: int, channels_per_block: int, bounds: list[int]) -> PackedSparse:
