@@ -1,6 +1,7 @@
 """Make the plan of a program: lower its steps, lay out the memory, choose kernels, assemble."""
 
 import math
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
@@ -20,6 +21,7 @@ __all__ = ["Choice", "Planned", "Segment", "TorchStep", "make_plan"]
 MAX_VALUE_BYTES = 1024 * 1024  # of a part of a batch: two values of this size fit the L2 cache
 # How alternatives are measured: (within this factor of the shortest time so far, this many runs each).
 ROUNDS = ((float("inf"), 2), (1.3, 3), (1.1, 6))
+ROUNDS_SECONDS = 0.5  # no further round after this long: times of long runs vary little
 WHOLE = (InTorch, Attention, Lookup, Place)  # steps that know the size of the batch
 FLUSH_FLOATS = 1 << 20  # more than the L2 cache holds
 
@@ -216,8 +218,11 @@ class _Timer:
         session = self._session(max(each.scratch for each in candidates))
         plans = [self._plan(each) for each in candidates]
         times = [float("inf")] * len(plans)
+        begin = time.perf_counter()
         for near, runs in ROUNDS:
-            promising = [number for number, time in enumerate(times) if time <= near * min(times)]
+            if time.perf_counter() - begin > ROUNDS_SECONDS:
+                break
+            promising = [number for number, taken in enumerate(times) if taken <= near * min(times)]
             for number in promising * runs:
                 self.other += 1
                 times[number] = min(times[number], session.time(plans[number]))
