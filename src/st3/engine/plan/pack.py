@@ -75,11 +75,11 @@ def pack_sparse(nonzeros: NonZeros, bundle: int, channels_per_block: int, bounds
     """
     count, blocks = nonzeros.outputs, -(-nonzeros.channels // channels_per_block)
     block = nonzeros.channel // channels_per_block
-    cell = block.astype(np.int64) * count + nonzeros.output
-    order = np.argsort(cell, kind="stable") if blocks > 1 else np.arange(len(cell))
+    # Outputs are sorted already, and numpy sorts small numbers fast.
+    order = np.argsort(block.astype(np.min_scalar_type(blocks)), kind="stable")
+    cell = (block.astype(np.int64) * count + nonzeros.output)[order]
     lengths = np.bincount(cell, minlength=blocks * count)
     begins = np.concatenate([[0], np.cumsum(lengths)[:-1]])
-    within = np.arange(len(cell)) - begins[cell[order]]
     lengths, begins = lengths.reshape(blocks, count), begins.reshape(blocks, count)
 
     slot = np.zeros((blocks, count), np.int64)  # position of each list's first item
@@ -111,7 +111,7 @@ def pack_sparse(nonzeros: NonZeros, bundle: int, channels_per_block: int, bounds
     # Shorter lists of a bundle are padded with zero weights for an input that the bundle reads anyway.
     offsets = np.concatenate(fillers) if items else np.zeros(0, np.int32)
     weights = np.zeros(items, np.float32)
-    target = slot.reshape(-1)[cell[order]] + within * bundle
+    target = (slot - bundle * begins).reshape(-1)[cell] + bundle * np.arange(len(cell))
     weights[target] = nonzeros.weight[order]
     offsets[target] = nonzeros.offsets[order]
     lowest_offset = int(offsets.min(initial=0))
@@ -140,17 +140,23 @@ class PackedDense:
 def pack_dense(weight: Floats, bundle: int, taps_per_block: int, bounds: list[int]) -> PackedDense:
     """Return the weights as (group, block, bundle of outputs, tap, output); bundles are padded with zeros."""
     flat = weight.reshape(len(weight), -1)
-    edges = [*range(0, flat.shape[1], taps_per_block), flat.shape[1]]
-    parts, starts, size = [], [], 0
-    for low, high in itertools.pairwise(bounds):
-        padded = np.zeros((-(-(high - low) // bundle) * bundle, flat.shape[1]), np.float32)
-        padded[: high - low] = flat[low:high]
+    taps = flat.shape[1]
+    edges = [*range(0, taps, taps_per_block), taps]
+    bundles = [-(-(high - low) // bundle) for low, high in itertools.pairwise(bounds)]
+    weights = np.zeros(sum(bundles) * bundle * taps, np.float32)
+    starts, size = [], 0
+    for (low, high), number in zip(itertools.pairwise(bounds), bundles, strict=True):
+        whole, rest = divmod(high - low, bundle)
         for begin, end in itertools.pairwise(edges):
-            part = padded[:, begin:end].reshape(-1, bundle, end - begin).transpose(0, 2, 1)
-            parts.append(part.reshape(-1))
+            part = weights[size:][: number * bundle * (end - begin)].reshape(number, end - begin, bundle)
+            of_block = flat[low:high, begin:end]
+            bundled = of_block[: whole * bundle].reshape(whole, bundle, end - begin)
+            part[:whole] = bundled.transpose(0, 2, 1)
+            if rest:
+                part[-1, :, :rest] = of_block[whole * bundle :].T
             starts.append(size)
             size += part.size
-    return PackedDense(np.concatenate(parts), np.array(starts, np.int64), np.array(edges, np.int32))
+    return PackedDense(weights, np.array(starts, np.int64), np.array(edges, np.int32))
 
 
 @dataclass(frozen=True)
