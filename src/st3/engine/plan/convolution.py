@@ -6,7 +6,7 @@ A structure is one config, with its weights packed.
 import math
 from collections.abc import Callable
 from ctypes import Structure
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -31,6 +31,7 @@ from .pack import Array, NonZeros, count_nonzeros, nonzeros, pack_dense, pack_sp
 from .values import FieldArray
 
 NEVER_SPARSE = 0.75  # the share of non-zero weights from which dense kernels are faster
+SAMPLE_WEIGHTS = 4 << 20  # of a layer that is measured by some of its outputs: more than the caches hold
 L2_BYTES = 1024 * 1024  # of the L2 cache, for the weights of a group of outputs
 
 
@@ -107,10 +108,27 @@ class Convolution:
         is_sparse = self.density < NEVER_SPARSE or self.groups > 1
         found = sparse_candidates(self) if is_sparse else []
         found += [*dense_candidates(self), *lanewise_candidates(self), *depthwise_candidates(self)]
+        sample = self.sample()
+        share = len(sample.weight) / len(self.weight)
         return [
-            Alternative(config.label, cost, self.maker(config), scratch(self, config))
+            Alternative(
+                config.label,
+                cost,
+                self.maker(config),
+                scratch(self, config),
+                sample=sample.maker(config),
+                sample_share=share,
+            )
             for cost, config in found
         ]
+
+    def sample(self) -> "Convolution":
+        """Return the first outputs of a large layer, such as the head of a language model: others take as long."""
+        outputs = max(1, SAMPLE_WEIGHTS // self.weight[0].size // 64) * 64
+        if self.groups > 1 or outputs >= len(self.weight):
+            return self
+        bias = None if self.bias is None else self.bias[:outputs]
+        return replace(self, weight=self.weight[:outputs], bias=bias)
 
     def maker(self, config: Config) -> Callable[[Assembly], list[tuple[Structure, int]]]:
         return lambda assembly: [make_structure(self, assembly, config)]

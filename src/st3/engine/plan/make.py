@@ -225,7 +225,8 @@ class _Timer:
             promising = [number for number, taken in enumerate(times) if taken <= near * min(times)]
             for number in promising * runs:
                 self.other += 1
-                times[number] = min(times[number], session.time(plans[number]))
+                taken = session.time(plans[number]) / candidates[number].sample_share
+                times[number] = min(times[number], taken)
         return times
 
     def _session(self, scratch: int) -> native.Session:
@@ -237,7 +238,7 @@ class _Timer:
 
     def _plan(self, alternative: Alternative) -> Plan:
         assembly = Assembly()
-        for structure, tasks in alternative.make(assembly):
+        for structure, tasks in (alternative.sample or alternative.make)(assembly):
             assembly.add_step(structure, tasks)
         return assembly.finish()
 
