@@ -168,8 +168,9 @@ class Alternative:
     make: Callable[[Assembly], list[tuple[Structure, int]]]
     scratch: int
     second_kernel: str = ""  # of the second step, if this computes two
-    sample: Callable[[Assembly], list[tuple[Structure, int]]] | None = None  # a part that is measured in its place
-    sample_share: float = 1.0  # of the work that the sample does
+    sample: Callable[[Assembly], list[tuple[Structure, int]]] | None = (
+        None  # a part that is measured in its place
+    )
 
     @property
     def kernel(self) -> str:

@@ -151,9 +151,7 @@ def sparse_cost(convolution: "Convolution", tiles: list[Tile], config: Config) -
         per_item = vectors / 2 + 0.13 + 0.55 * missing * vectors
         sums = (blocks - 1) * (1.8 * vectors + 6.4 / tile.variant.outputs)
         ends = 4 * vectors + 17 / tile.variant.outputs
-        reads = (
-            0.5 * groups * seen * convolution.channels * (1 - missing) * min(1.0, per_output / 16)
-        )
+        reads = 0.5 * groups * seen * convolution.channels * (1 - missing) * min(1.0, per_output / 16)
         total += outputs * (per_output * per_item + sums + ends) + reads
     return total * convolution.target.field.groups
 

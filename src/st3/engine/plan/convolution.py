@@ -70,7 +70,7 @@ class Convolution:
     @property
     def channels(self) -> int:
         """Input channels, of all groups."""
-        return self.weight.shape[1] * self.groups
+        return int(self.weight.shape[1]) * self.groups
 
     @property
     def is_flat(self) -> bool:
@@ -109,15 +109,9 @@ class Convolution:
         found = sparse_candidates(self) if is_sparse else []
         found += [*dense_candidates(self), *lanewise_candidates(self), *depthwise_candidates(self)]
         sample = self.sample()
-        share = len(sample.weight) / len(self.weight)
         return [
             Alternative(
-                config.label,
-                cost,
-                self.maker(config),
-                scratch(self, config),
-                sample=sample.maker(config),
-                sample_share=share,
+                config.label, cost, self.maker(config), scratch(self, config), sample=sample.maker(config)
             )
             for cost, config in found
         ]

@@ -30,8 +30,9 @@ FLUSH_FLOATS = 1 << 20  # more than the L2 cache holds
 class Choice:
     """The kernel chosen for one step.
 
-    `milliseconds` holds the measured time by kernel; it is empty if the choice was estimated or cached. Two steps that
-    are computed as one are measured as one; `fused` names the other step. `steps` are the plan's steps that compute it.
+    `milliseconds` holds the measured time by kernel (of some outputs, if the layer is very large); it is empty if the
+    choice was estimated or cached. Two steps that are computed as one are measured as one; `fused` names the other
+    step. `steps` are the plan's steps that compute it.
     """
 
     name: str
@@ -220,13 +221,12 @@ class _Timer:
         times = [float("inf")] * len(plans)
         begin = time.perf_counter()
         for near, runs in ROUNDS:
-            if time.perf_counter() - begin > ROUNDS_SECONDS:
-                break
             promising = [number for number, taken in enumerate(times) if taken <= near * min(times)]
             for number in promising * runs:
                 self.other += 1
-                taken = session.time(plans[number]) / candidates[number].sample_share
-                times[number] = min(times[number], taken)
+                times[number] = min(times[number], session.time(plans[number]))
+            if time.perf_counter() - begin > ROUNDS_SECONDS:
+                break
         return times
 
     def _session(self, scratch: int) -> native.Session:
