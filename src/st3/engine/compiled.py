@@ -37,6 +37,7 @@ __all__ = ["Compiled", "compile"]
 
 SHAPES = 8  # programs kept; the least recently used is dropped
 RACE_ROUNDS, RACE_SECONDS = 7, 1.0  # of the comparison with torch's own way: at most so many, at most so long
+CLEAR_WIN = 1.5  # a race is over when one way takes this much longer than the other
 
 
 def compile(
@@ -280,9 +281,11 @@ def _race(*calls: Callable[[], object]) -> list[float]:
             call()
             if turn:  # the first call of each warms up
                 times.append(1e3 * (time.perf_counter() - start))
-        if turn > 1 and time.perf_counter() - begin > RACE_SECONDS:
-            break
-    return [statistics.median(times) for times in taken]
+        if turn > 1:
+            medians = [statistics.median(times) for times in taken]
+            if max(medians) > CLEAR_WIN * min(medians) or time.perf_counter() - begin > RACE_SECONDS:
+                break
+    return medians
 
 
 def _check_runs(model: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:

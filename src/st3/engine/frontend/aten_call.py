@@ -83,17 +83,17 @@ class AtenCall:
         return argument.name
 
     def array(self, name: str, *, is_transposed: bool = False) -> Floats:
-        """Return a copy of a constant tensor, or of a transposed matrix."""
+        """Return a constant tensor, or a transposed matrix: in the model's memory if it is float32 and contiguous."""
         argument = self[name]
         if not isinstance(argument, Tensor):
             raise NotCovered(f"its {name} is computed from the input")
         tensor = argument.detach().cpu()
         tensor = tensor.t() if is_transposed else tensor  # torch transposes several times as fast as numpy
-        copied: Floats = tensor.to(torch.float32, copy=True, memory_format=torch.contiguous_format).numpy()
-        return copied
+        array: Floats = tensor.to(torch.float32).contiguous().numpy()
+        return array
 
     def optional_array(self, name: str) -> Floats | None:
-        """Return a copy of a constant tensor, or None."""
+        """Return a constant tensor, or None."""
         return None if self[name] is None else self.array(name)
 
     def pair(self, name: str) -> tuple[int, int]:

@@ -141,12 +141,11 @@ def _target_constants(step: Step, program: Program, axes: Axes, constants: Const
 
 def _layer_constants(step: Layer, program: Program, axes: Axes, of: list[Numbers]) -> Numbers:
     weight = step.weight.reshape(*step.weight.shape[:2], -1)
-    is_fixed: Mask = np.zeros(weight.shape[:2], np.bool_)
-    inputs = np.zeros(weight.shape[:2])
+    is_fixed, inputs = np.zeros((1, 1), np.bool_), np.zeros((1, 1))  # by output and input, or for all
     if mixes_channels(step, program, axes):
-        is_fixed[:], inputs[:] = absorbable(step, of[0]), of[0]
+        is_fixed, inputs = absorbable(step, of[0])[None], of[0][None]
     elif step.flow is Flow.APART and axes[step.sources[0]] == 1:
-        is_fixed[:], inputs[:] = absorbable(step, of[0])[:, None], of[0][:, None]
+        is_fixed, inputs = absorbable(step, of[0])[:, None], of[0][:, None]
     made = np.where(
         (weight.any(axis=2) & ~is_fixed).any(axis=1), np.nan, 0.0 if step.bias is None else step.bias
     )

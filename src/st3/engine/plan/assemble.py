@@ -168,6 +168,9 @@ class Alternative:
     make: Callable[[Assembly], list[tuple[Structure, int]]]
     scratch: int
     second_kernel: str = ""  # of the second step, if this computes two
+    sample: Callable[[Assembly], list[tuple[Structure, int]]] | None = (
+        None  # a part that is measured in its place
+    )
 
     @property
     def kernel(self) -> str:

@@ -110,7 +110,7 @@ def sparse_candidates(convolution: "Convolution", kernel: str = "sparse") -> lis
 
 
 def sparse_configs(convolution: "Convolution", kernel: str = "sparse") -> Iterator[tuple[list[Tile], Config]]:
-    channels, outputs = convolution.nonzeros.channels, len(convolution.weight)
+    channels, outputs = convolution.channels, len(convolution.weight)
     line = 4 * convolution.kernels.lanes
     seen = set()
     for tiles in convolution.tile_sizes(kernel).tilings(*convolution.plane, least=2):
@@ -143,9 +143,9 @@ def sparse_cost(convolution: "Convolution", tiles: list[Tile], config: Config) -
     estimates was on average 2 % slower than the fastest of all.
     """
     outputs = len(convolution.weight)
-    blocks = -(-convolution.nonzeros.channels // config.channels_per_block)
+    blocks = -(-convolution.channels // config.channels_per_block)
     groups = -(-outputs // config.outputs_per_group)
-    per_output = len(convolution.nonzeros.weight) / outputs
+    per_output = convolution.nonzero_count / outputs
     line = 4 * convolution.kernels.lanes
     total = 0.0
     for tile in tiles:
@@ -158,9 +158,7 @@ def sparse_cost(convolution: "Convolution", tiles: list[Tile], config: Config) -
         per_item = vectors / 2 + 0.13 + 0.55 * missing * vectors
         sums = (blocks - (config.kernel != QUANTISED)) * (1.8 * vectors + 6.4 / tile.variant.outputs)
         ends = 4 * vectors + 17 / tile.variant.outputs
-        reads = (
-            0.5 * groups * seen * convolution.nonzeros.channels * (1 - missing) * min(1.0, per_output / 16)
-        )
+        reads = 0.5 * groups * seen * convolution.channels * (1 - missing) * min(1.0, per_output / 16)
         total += outputs * (per_output * per_item + sums + ends) + reads
     return total * convolution.target.field.groups
 
@@ -183,7 +181,7 @@ def dense_candidates(convolution: "Convolution") -> list[tuple[float, Config]]:
     """
     if convolution.groups > 1:
         return []
-    channels, outputs = convolution.nonzeros.channels, len(convolution.weight)
+    channels, outputs = convolution.channels, len(convolution.weight)
     found = []
     for tiles in convolution.tile_sizes("dense").tilings(*convolution.plane):
         per_channel = 4 * convolution.kernels.lanes * max(input_vectors(convolution, tile) for tile in tiles)
@@ -197,7 +195,7 @@ def dense_candidates(convolution: "Convolution") -> list[tuple[float, Config]]:
 def dense_cost(convolution: "Convolution", tiles: list[Tile], config: Config) -> float:
     """Estimate the cycles of all tiles, on the scale of `sparse_cost`: multiply-adds, loads, stored sums."""
     outputs, taps = len(convolution.weight), convolution.weight[0].size
-    blocks = -(-convolution.nonzeros.channels // config.channels_per_block)
+    blocks = -(-convolution.channels // config.channels_per_block)
     total = 0.0
     for tile in tiles:
         vectors, bundle = tile.variant.vectors, tile.variant.outputs

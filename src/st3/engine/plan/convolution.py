@@ -6,7 +6,7 @@ A structure is one config, with its weights packed.
 import math
 from collections.abc import Callable
 from ctypes import Structure
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -28,9 +28,11 @@ from .configs import (
 from .lanewise import KERNEL as LANEWISE
 from .lanewise import lanewise_candidates, lanewise_structure, lanewise_tiles
 from .layout import Ints, part_of_row, row_parts
-from .pack import Array, NonZeros, nonzeros, pack_dense, pack_sparse, tap_offsets
+from .pack import Array, NonZeros, count_nonzeros, nonzeros, pack_dense, pack_sparse, tap_offsets
 from .values import FieldArray
 
+NEVER_SPARSE = 0.75  # the share of non-zero weights from which dense kernels are faster
+SAMPLE_WEIGHTS = 4 << 20  # of a layer that is measured by some of its outputs: more than the caches hold
 L2_BYTES = 1024 * 1024  # of the L2 cache, for the weights of a group of outputs
 
 
@@ -55,7 +57,21 @@ class Convolution:
 
     @cached_property
     def nonzeros(self) -> NonZeros:
+        """The lists of non-zero weights, for sparse kernels only: those of a dense layer are long."""
         return nonzeros(self.weight, self.source.field, self.padding, self.dilation, self.groups)
+
+    @cached_property
+    def nonzero_count(self) -> int:
+        return count_nonzeros(self.weight)
+
+    @property
+    def density(self) -> float:
+        return self.nonzero_count / self.weight.size
+
+    @property
+    def channels(self) -> int:
+        """Input channels, of all groups."""
+        return int(self.weight.shape[1]) * self.groups
 
     @property
     def is_flat(self) -> bool:
@@ -90,12 +106,24 @@ class Convolution:
 
     def alternatives(self) -> list[Alternative]:
         """Return the alternatives, kernel by kernel, each in the order of estimated cost."""
-        found = [*sparse_candidates(self), *dense_candidates(self), *lanewise_candidates(self)]
-        found += depthwise_candidates(self)
+        is_sparse = self.density < NEVER_SPARSE or self.groups > 1
+        found = sparse_candidates(self) if is_sparse else []
+        found += [*dense_candidates(self), *lanewise_candidates(self), *depthwise_candidates(self)]
+        sample = self.sample()
         return [
-            Alternative(config.label, cost, self.maker(config), scratch(self, config))
+            Alternative(
+                config.label, cost, self.maker(config), scratch(self, config), sample=sample.maker(config)
+            )
             for cost, config in found
         ]
+
+    def sample(self) -> "Convolution":
+        """Return the first outputs of a large layer, such as the head of a language model: others take as long."""
+        outputs = max(1, SAMPLE_WEIGHTS // self.weight[0].size // 64) * 64
+        if self.groups > 1 or outputs >= len(self.weight):
+            return self
+        bias = None if self.bias is None else self.bias[:outputs]
+        return replace(self, weight=self.weight[:outputs], bias=bias)
 
     def maker(self, config: Config) -> Callable[[Assembly], list[tuple[Structure, int]]]:
         return lambda assembly: [make_structure(self, assembly, config)]
@@ -116,8 +144,7 @@ class Convolution:
         """Everything that a measurement depends on, as text."""
         shape = "x".join(map(str, self.weight.shape))
         geometry = self.target.field.geometry
-        density = len(self.nonzeros.weight) / self.weight.size
-        bucket = round(8 * math.log2(max(density, 1e-4)))
+        bucket = round(8 * math.log2(max(self.density, 1e-4)))
         rest = "+r" if self.residual else ""
         return (
             f"{shape}/{self.groups} s{self.step} d{self.dilation} {self.target.field.groups}*{tuple(geometry.grid)}"
@@ -295,14 +322,14 @@ def is_tile_major(convolution: Convolution, config: Config, tiles: list[Tile]) -
 
 
 def weight_bytes(convolution: Convolution, config: Config) -> int:
-    return 8 * len(convolution.nonzeros.weight) if config.has_lists else 4 * convolution.weight.size
+    return 8 * convolution.nonzero_count if config.has_lists else 4 * convolution.weight.size
 
 
 def scratch(convolution: Convolution, config: Config) -> int:
     """Return the floats of scratch memory: sums between blocks, or sums to be transposed."""
     if config.kernel == LANEWISE:
         return convolution.kernels.lanes * convolution.tiles(config)[0].variant.outputs
-    if config.channels_per_block >= convolution.nonzeros.channels and config.kernel != QUANTISED:
+    if config.channels_per_block >= convolution.channels and config.kernel != QUANTISED:
         return 0
     largest = max(tile.variant.vectors for tile in convolution.tiles(config))
     return (len(convolution.weight) + convolution.kernels.most_outputs) * largest * convolution.kernels.lanes

@@ -13,7 +13,7 @@ import numpy as np
 from .. import schema
 from .assemble import Alternative, Assembly, Make
 from .configs import Config, dense_candidates, dense_cost, sparse_candidates, sparse_configs, sparse_cost
-from .convolution import Convolution, make_structure, scratch
+from .convolution import NEVER_SPARSE, Convolution, make_structure, scratch
 from .lanewise import lanewise_candidates
 from .layout import NO_BORDER, Field, gather_index
 from .moves import border_copies
@@ -68,11 +68,11 @@ class Chain:
     def first_configs(self) -> list[tuple[float, Config]]:
         """Return configs of the first part for each group size, with their estimated cycles."""
         first, found = self.first, []
-        outputs, left = len(first.weight), len(first.nonzeros.weight) / first.weight.size
+        outputs, left = len(first.weight), first.density
         sizes = self.group_sizes()
-        if left < 0.7:
+        if left < NEVER_SPARSE:
             for tiles, config in sparse_configs(first):
-                if config.outputs_per_group < outputs and config.channels_per_block < first.nonzeros.channels:
+                if config.outputs_per_group < outputs and config.channels_per_block < first.channels:
                     continue  # group sizes are chosen below
                 for size in self.fitting_sizes(sizes):
                     mine = config._replace(outputs_per_group=size)

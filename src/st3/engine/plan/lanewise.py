@@ -37,7 +37,7 @@ def lanewise_candidates(convolution: "Convolution") -> list[tuple[float, Config]
         return []
     bundle, taps = bundle_size(convolution), convolution.weight[0].size
     height, width = field.geometry.height, field.geometry.width
-    config = Config(height, width, convolution.nonzeros.channels, min(bundle, outputs), KERNEL)
+    config = Config(height, width, convolution.channels, min(bundle, outputs), KERNEL)
     return [(lanewise_cost(convolution, taps), config)]
 
 

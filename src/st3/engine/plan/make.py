@@ -1,6 +1,7 @@
 """Make the plan of a program: lower its steps, lay out the memory, choose kernels, assemble."""
 
 import math
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 
@@ -10,6 +11,7 @@ from .. import native
 from ..program import Attention, Conv, InTorch, Linear, Lookup, Place, Program, Shape, Softmax, Step
 from .assemble import Alternative, Assembly, Operation, Plan
 from .lower import lower
+from .pack import count_nonzeros
 from .planner import Planner
 from .tune import Tuner
 from .values import SLACK, PlainArray, assign_offsets
@@ -19,6 +21,7 @@ __all__ = ["Choice", "Planned", "Segment", "TorchStep", "make_plan"]
 MAX_VALUE_BYTES = 1024 * 1024  # of a part of a batch: two values of this size fit the L2 cache
 # How alternatives are measured: (within this factor of the shortest time so far, this many runs each).
 ROUNDS = ((float("inf"), 2), (1.3, 3), (1.1, 6))
+ROUNDS_SECONDS = 0.5  # no further round after this long: times of long runs vary little
 WHOLE = (InTorch, Attention, Lookup, Place)  # steps that know the size of the batch
 FLUSH_FLOATS = 1 << 20  # more than the L2 cache holds
 
@@ -27,8 +30,9 @@ FLUSH_FLOATS = 1 << 20  # more than the L2 cache holds
 class Choice:
     """The kernel chosen for one step.
 
-    `milliseconds` holds the measured time by kernel; it is empty if the choice was estimated or cached. Two steps that
-    are computed as one are measured as one; `fused` names the other step. `steps` are the plan's steps that compute it.
+    `milliseconds` holds the measured time by kernel (of some outputs, if the layer is very large); it is empty if the
+    choice was estimated or cached. Two steps that are computed as one are measured as one; `fused` names the other
+    step. `steps` are the plan's steps that compute it.
     """
 
     name: str
@@ -215,11 +219,14 @@ class _Timer:
         session = self._session(max(each.scratch for each in candidates))
         plans = [self._plan(each) for each in candidates]
         times = [float("inf")] * len(plans)
+        begin = time.perf_counter()
         for near, runs in ROUNDS:
-            promising = [number for number, time in enumerate(times) if time <= near * min(times)]
+            promising = [number for number, taken in enumerate(times) if taken <= near * min(times)]
             for number in promising * runs:
                 self.other += 1
                 times[number] = min(times[number], session.time(plans[number]))
+            if time.perf_counter() - begin > ROUNDS_SECONDS:
+                break
         return times
 
     def _session(self, scratch: int) -> native.Session:
@@ -231,7 +238,7 @@ class _Timer:
 
     def _plan(self, alternative: Alternative) -> Plan:
         assembly = Assembly()
-        for structure, tasks in alternative.make(assembly):
+        for structure, tasks in (alternative.sample or alternative.make)(assembly):
             assembly.add_step(structure, tasks)
         return assembly.finish()
 
@@ -268,7 +275,7 @@ def _choice(step: Step, program: Program, kernel: str) -> Choice:
     kind = type(step).__name__
     if not isinstance(step, Conv | Linear):
         return Choice(step.name, kind, "view" if kind == "Reshape" else kernel)
-    nonzeros = int(np.count_nonzero(step.weight))
+    nonzeros = count_nonzeros(step.weight)
     shape = program.shapes[step.target]
     outputs = math.prod(shape) // shape[step.AXIS]
     return Choice(

@@ -62,7 +62,7 @@ def can_join(before: Convolution, convolution: Convolution) -> bool:
     if any(buffer is convolution.target.buffer for buffer in buffers_read(before)):
         return False  # the second one overwrites what the first one reads
     pointwise = all(part.weight.shape[2:] == (1, 1) and part.step == (1, 1) for part in (before, convolution))
-    sparse = all(len(part.nonzeros.weight) < 0.5 * part.weight.size for part in (before, convolution))
+    sparse = all(part.density < 0.5 for part in (before, convolution))
     one = before.groups == convolution.groups == 1
     return pointwise and sparse and one and 4 * before.target.field.image > LARGE_VALUE_BYTES
 
