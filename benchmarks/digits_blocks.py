@@ -27,6 +27,7 @@ from st3.models.initialise import initialise
 CASES: dict[str, tuple[str, dict[str, Any], tuple[float, ...]]] = {
     "st3": ("digits_cnn", {"method": "st3"}, (0.8, 0.9, 0.95)),
     "st3, hard": ("digits_cnn", {"method": "st3", "arguments": {"soft": False}}, (0.9, 0.95)),
+    "soft": ("digits_cnn", {"method": "soft"}, (0.9, 0.95)),
     "feather": ("digits_cnn", {"method": "feather"}, (0.9, 0.95)),
     "st3, lamp": ("digits_cnn", {"method": "st3", "allocation": "lamp"}, (0.9, 0.95)),
     "st3, wide": ("digits_wide", {"method": "st3"}, (0.8, 0.9, 0.95)),

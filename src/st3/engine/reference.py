@@ -34,6 +34,7 @@ from .program import (
     Place,
     Program,
     Quantise,
+    Quantised,
     QuantisedConv,
     Quantum,
     Resample,
@@ -98,43 +99,48 @@ def _(step: Conv, sources: list[Tensor], shape: Shape) -> Tensor:
 
 
 @evaluate.register
-def _(step: QuantisedConv, sources: list[Tensor], shape: Shape) -> Tensor:
+def _(step: Quantised, sources: list[Tensor], shape: Shape) -> Tensor:
     """In float64, which holds the sums of bytes exactly."""
-    quanta = (step.source_quantum, step.residual_quantum)
-    x, *residual = (_from_bytes(each, q) for each, q in zip(sources, quanta, strict=False) if q)
-    outputs, inputs = len(step.weight), step.weight.shape[1] * step.groups
-    scale = torch.from_numpy(step.weight_scale).double().view(-1, 1, 1, 1)
+    axis = step.AXIS or 0
+    x = _from_bytes(sources[0], step.source_quantum, axis)
+    scale = torch.from_numpy(step.weight_scale).double().view(-1, *[1] * (step.weight.ndim - 1))
     weight = torch.from_numpy(step.weight).double() * scale
     bias = None if step.bias is None else torch.from_numpy(step.bias).double()
-    y = F.conv2d(x[:, :inputs], weight, bias, step.stride, step.padding, step.dilation, step.groups)
-    y = sum((each[:, :outputs] for each in residual), y)
-    return _to_bytes(activate(y, step.activation), step.target_quantum)
+    if isinstance(step, QuantisedConv):
+        x = x[:, : weight.shape[1] * step.groups]
+        y = F.conv2d(x, weight, bias, step.stride, step.padding, step.dilation, step.groups)
+    else:
+        y = F.linear(x[..., : weight.shape[1]], weight, bias)
+    for residual in sources[1:]:
+        if step.residual_quantum:
+            residual = _from_bytes(residual, step.residual_quantum, axis).narrow(axis, 0, len(weight))
+        y = y + residual
+    y = activate(y, step.activation)
+    return y.float() if step.target_quantum is None else _to_bytes(y, step.target_quantum, axis)
 
 
 @evaluate.register
 def _(step: Quantise, sources: list[Tensor], shape: Shape) -> Tensor:
-    return _to_bytes(sources[0], step.quantum)
+    return _to_bytes(sources[0], step.quantum, step.axis)
 
 
 @evaluate.register
 def _(step: Dequantise, sources: list[Tensor], shape: Shape) -> Tensor:
-    return _from_bytes(sources[0], step.quantum)[:, : shape[1]].float()
+    numbers = _from_bytes(sources[0], step.quantum, step.axis)
+    return numbers.narrow(step.axis, 0, shape[step.axis]).float()
 
 
-def _to_bytes(x: Tensor, quantum: Quantum) -> Tensor:
+def _to_bytes(x: Tensor, quantum: Quantum, axis: int) -> Tensor:
     """Return numbers as words of four channels, typed as floats; missing channels are zero."""
-    x = (x / quantum.scale).round_().add_(quantum.zero).clamp_(0, 255)
-    x = F.pad(x, (0, 0, 0, 0, 0, -x.shape[1] % 4), value=quantum.zero).to(torch.uint8)
-    words: Tensor = x.unflatten(1, (-1, 4)).movedim(2, -1).contiguous().view(torch.float32)
-    return words.squeeze(-1)
+    x = (x / quantum.scale).round_().add_(quantum.zero).clamp_(0, 255).movedim(axis, -1)
+    x = F.pad(x, (0, -x.shape[-1] % 4), value=quantum.zero).to(torch.uint8)
+    words: Tensor = x.contiguous().view(torch.float32)
+    return words.movedim(-1, axis)
 
 
-def _bytes_of(words: Tensor) -> Tensor:
-    return words.contiguous().unsqueeze(-1).view(torch.uint8).movedim(-1, 2).flatten(1, 2)
-
-
-def _from_bytes(words: Tensor, quantum: Quantum) -> Tensor:
-    return (_bytes_of(words).double() - quantum.zero) * quantum.scale
+def _from_bytes(words: Tensor, quantum: Quantum, axis: int) -> Tensor:
+    found = words.movedim(axis, -1).contiguous().view(torch.uint8).movedim(-1, axis)
+    return (found.double() - quantum.zero) * quantum.scale
 
 
 @evaluate.register
@@ -218,8 +224,8 @@ def _(step: MaxPool, sources: list[Tensor], shape: Shape) -> Tensor:
     window = (step.kernel, step.stride, step.padding, step.dilation)
     if step.has_bytes:
         quantum = Quantum(1.0, 0)
-        pooled = F.max_pool2d(_from_bytes(sources[0], quantum), *window, ceil_mode=step.ceil_mode)
-        return _to_bytes(pooled, quantum)
+        pooled = F.max_pool2d(_from_bytes(sources[0], quantum, 1), *window, ceil_mode=step.ceil_mode)
+        return _to_bytes(pooled, quantum, 1)
     return F.max_pool2d(sources[0], *window, ceil_mode=step.ceil_mode)
 
 

@@ -59,7 +59,8 @@ class Pool:
         """Cut all layers at one score, |weight| * factor, at or below which `quota.zeros` of the pool's scores lie."""
         if quota.zeros == 0:
             return [None] * len(self.layers)
-        quota = quota.in_blocks(self.block)
+        if self.layers[0].block > 1:
+            quota = quota.in_blocks(self.layers[0].block)
         hint = self.hints.setdefault(tuple([layer.name for layer in self.layers]), Hint())
         shards = [layer.shards for layer in self.layers]
         selected = select(self.tensors, quota.zeros, factors=factors, shards=shards, hint=hint)

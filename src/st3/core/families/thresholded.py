@@ -72,12 +72,12 @@ class CutFamily(RawFamily[T]):
         """Write the sparse weight of the layer into `target`; return the factor per filter, if there is one."""
         raw, cut = self.store.get_local(layer, RAW), self.cuts[layer.name]
 
-        def write(raw: Tensor, sparse: Tensor) -> Tensor | None:
-            """Write some rows of the sparse weight."""
-            assert cut is not None
-            return _write_sparse(layer, raw, sparse, cut, self.method.sparse_weight, self.plan.sparsity)
-
-        scales = write_in_pieces(layer, raw, target, None if cut is None else write, is_lifted=is_lifted)
+        write = (
+            None
+            if cut is None
+            else partial(_write_sparse, layer, cut, self.method.sparse_weight, self.plan.sparsity)
+        )
+        scales = write_in_pieces(layer, raw, target, write, is_lifted=is_lifted)
         whole = [scale for scale in scales if scale is not None]
         return torch.cat(whole) if len(whole) > 1 else (whole[0] if whole else None)
 
@@ -95,8 +95,10 @@ class Thresholded(CutFamily[ThresholdMethod]):
     """Thresholds from the plan: ramp and allocation."""
 
     def find_cuts(self) -> Sequence[Cut | None]:
-        magnitudes = [block_magnitudes(self.raw(layer), layer) for layer in self.layers]
-        return self.plan.cuts(self.layers, magnitudes, self.store.step)
+        raws = [self.raw(layer) for layer in self.layers]
+        if self.layers[0].block > 1:
+            raws = [block_magnitudes(raw, layer) for raw, layer in zip(raws, self.layers, strict=True)]
+        return self.plan.cuts(self.layers, raws, self.store.step)
 
     def raw_gradient(self, layer: Layer, grad: Tensor) -> Tensor:
         if layer.block == 1 or self.is_dense(layer):
@@ -122,24 +124,20 @@ def cut_copies(copies: Sequence[Layer], raws: Sequence[Tensor], cuts: Sequence[C
 
     for copied, raw, cut in zip(copies, raws, cuts, strict=True):
         if cut is not None:
-            _write_sparse(copied, raw, copied.weight, cut, keep_as_is)
+            _write_sparse(copied, cut, keep_as_is, 0.0, raw, copied.weight)
     zero_ties(copies, cuts, raws)
 
 
 def _write_sparse(
-    layer: Layer,
-    raw: Tensor,
-    sparse: Tensor,
-    cut: Cut,
-    equation: Callable[[WeightView], None],
-    target: float = 0.0,
+    layer: Layer, cut: Cut, equation: Callable[[WeightView], None], target: float, raw: Tensor, sparse: Tensor
 ) -> Tensor | None:
     """Write the sparse weight of (some rows of) a layer; return the factor per filter, if the equation sets one.
 
     Half precision is computed in float32.
     """
     is_half, in_blocks = raw.dtype in HALF, layer.block > 1
-    source = block_magnitudes(raw.float() if is_half else raw, layer)
+    source = raw.float() if is_half else raw
+    source = block_magnitudes(source, layer) if in_blocks else source
     out = torch.empty_like(source) if is_half or in_blocks else sparse
     threshold = spare_ties(cut) if is_half and not in_blocks else cut.threshold
     view = WeightView(source, out, threshold, target, layer.filter_means)

@@ -194,13 +194,14 @@ enum { KINDS_OF(AS_ENUM) KINDS };
 // A convolution of bytes. A float of its fields is a word, the bytes of four adjacent channels of one pixel; a weight of
 // its lists is a word too, the signed bytes by which those of the input are multiplied. The result of an output is
 //     y = sum * scale + lists->bias + byte of the residual * residual_scale
-// or, with another activation than a clamp, activation(y) * out_scale + out_zero. It is rounded, and cut to 0 .. 255.
-//   lists       tiles have kernels of this kind; the clamp of its epilogue is not used: a byte has no room for more
+// or, with another activation than a clamp, activation(y) * out_scale + out_zero. It is rounded, and cut to 0 .. 255. With
+// to_floats, the result is epilogue(sum * scale + lists->bias) as floats, and so is the residual.
+//   lists       tiles have kernels of this kind; for bytes, its clamp is not used: they have no room for more
 //   bounds      the outputs of group g: bounds[g] .. bounds[g + 1]; multiples of four
 //   outside     the word of pixels outside the image
 #define FIELDS_Quantised(S, P, L, I, U, F, N) \
     P(S, const Sparse, lists) P(S, const float, scale) P(S, const int32_t, bounds) \
-    F(S, residual_scale) F(S, out_scale) F(S, out_zero) U(S, outside)
+    F(S, residual_scale) F(S, out_scale) F(S, out_zero) U(S, outside) I(S, to_floats)
 
 // Numbers as bytes, in * scale + zero, rounded and cut to 0 .. 255; or with is_back (in - zero) * scale.
 //   planes      of words; the last one may have fewer channels than four

@@ -184,6 +184,29 @@ INLINE void requantise(const Quantised* q, int32_t group, const Tile* tile, floa
     }
 }
 
+// Sums of a group of outputs on a tile as floats, a plane for each output.
+static void finish_floats(const Quantised* q, int32_t group, const Tile* tile, float* out, const float* residual,
+                          const int32_t* partial) {
+    const Sparse* s = q->lists;
+    const Epilogue* e = &s->epilogue;
+    const int32_t rows = quantised_shapes[tile->kernel][0], columns = quantised_shapes[tile->kernel][1];
+    const int32_t* mask = e->mask ? e->mask + tile->mask : 0;
+    const Clamp clamp = clamp_of(e);
+    for (int32_t o = q->bounds[group]; o < q->bounds[group + 1]; o++) {
+        const vec scale = broadcast(q->scale[o]), shift = broadcast(s->bias[o]);
+        float* to = out + o * s->out_plane;
+        const float* addend = residual ? residual + o * e->residual_plane : 0;
+        for (int32_t v = 0; v < rows * columns; v++, partial += LANES) {
+            const int32_t r = v / columns, c = v % columns;
+            const vec y = __builtin_convertvector(*(const ivec*)partial, vec) * scale + shift;
+            store(to + r * s->out_row + c * LANES,
+                  add_clamp_mask(y, addend ? addend + r * e->residual_row + c * LANES : 0, clamp,
+                                 mask ? mask + r * s->mask_row + c * LANES : 0));
+        }
+        if (e->function) activate_tile(to, s->out_row, rows, columns, e->function, mask, s->mask_row);
+    }
+}
+
 // Tasks: one Part each.
 static void run_quantised(const void* arguments, int32_t task, const Context* context) {
     const Quantised* q = arguments;
@@ -196,7 +219,8 @@ static void run_quantised(const void* arguments, int32_t task, const Context* co
     if (residual) residual += part.image * s->epilogue.residual_image + tile->residual;
     int32_t* partial = (int32_t*)context->scratch;
     add_blocks(s, part.group, tile, in, partial);
-    if (s->epilogue.function) requantise(q, part.group, tile, out, residual, partial, residual != 0, 1);
+    if (q->to_floats) finish_floats(q, part.group, tile, out, residual, partial);
+    else if (s->epilogue.function) requantise(q, part.group, tile, out, residual, partial, residual != 0, 1);
     else if (residual) requantise(q, part.group, tile, out, residual, partial, 1, 0);
     else requantise(q, part.group, tile, out, residual, partial, 0, 0);
 }

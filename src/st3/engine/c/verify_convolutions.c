@@ -119,20 +119,21 @@ int st3_verify_Tilewise(Check* check, const Tilewise* t, int32_t tasks) {
 
 // ---------------------------------------------------------------- quantised
 
-// The outputs of a group are first .. end - 1, four to a plane; sums of all of them are in the scratch buffer.
+// The outputs of a group are first .. end - 1, `together` to a plane; sums of all of them are in the scratch buffer.
 static int check_quantised_group(Check* check, const Sparse* s, Cursor* cursor, int32_t group, int32_t first,
-                                 int32_t end, const Ends* ends) {
+                                 int32_t end, int32_t together, const Ends* ends) {
     Lists lists;
     const int32_t* groups = st3_constant(check, s->groups, (wide)s->group_count + 1, 4, "groups");
     const Block* blocks = st3_constant(check, s->blocks, groups[group + 1], sizeof(Block), "blocks");
     if (!blocks || !read_lists(check, s, cursor, group, &lists)) return 0;
     for (int32_t b = groups[group]; b < groups[group + 1]; b++)
         if (!REQUIRE(check, blocks[b].base == first, "blocks: base")) return 0;
-    return REQUIRE(check, first < end && first % 4 == 0 && end % 4 == 0 && is_int(end), "bounds") &&
+    return REQUIRE(check, first < end && first % together == 0 && end % together == 0 && is_int(end), "bounds") &&
            REQUIRE(check, lists.last < end, "outputs") &&
            st3_check_partial(check, &cursor->tiles, (int64_t)end - first) &&
            check_inputs(check, s, cursor, &lists, ends) &&
-           st3_check_results(check, &s->epilogue, &cursor->tiles, ends, s->out_plane, first / 4, end / 4 - 1);
+           st3_check_results(check, &s->epilogue, &cursor->tiles, ends, s->out_plane, first / together,
+                             end / together - 1);
 }
 
 int st3_verify_Quantised(Check* check, const Quantised* q, int32_t tasks) {
@@ -147,7 +148,9 @@ int st3_verify_Quantised(Check* check, const Quantised* q, int32_t tasks) {
     if (!st3_constant(check, s->bias, bounds[s->group_count], 4, "bias")) return 0;
     if (!begin_lists(check, s, QUANTISED, &cursor)) return 0;
     for (int32_t group = 0; group < s->group_count; group++)
-        if (!check_quantised_group(check, s, &cursor, group, bounds[group], bounds[group + 1], &ends)) return 0;
+        if (!check_quantised_group(check, s, &cursor, group, bounds[group], bounds[group + 1], q->to_floats ? 1 : 4,
+                                   &ends))
+            return 0;
     return 1;
 }
 

@@ -1,4 +1,4 @@
-"""Compute convolutions in int8: a pass that needs the ranges of values, measured on example inputs.
+"""Compute layers in int8: a pass that needs the ranges of values, measured on example inputs.
 
 Weights have a scale for each output. A value has one scale; its bytes are unsigned, and one of them stands for zero.
 """
@@ -15,10 +15,12 @@ from ..program import (
     Conv,
     Dequantise,
     Floats,
+    Linear,
     MaxPool,
     Program,
     Quantise,
     QuantisedConv,
+    QuantisedLinear,
     Quantum,
     Shape,
     Step,
@@ -27,17 +29,18 @@ from ..reference import evaluate
 
 __all__ = ["Ranges", "quantise"]
 
-LEAST_PIXELS = 16  # of a convolution: with fewer, most lanes of a vector would be empty
+LEAST_PIXELS = 16  # or rows, of a layer: with fewer, most lanes of a vector would be empty
 MOST_ZERO = 254  # the word of four bytes 255 is not a number, as a float
 
 
 class Ranges(dict[str, tuple[float, float]]):
-    """The least and the largest number of each value that a convolution reads or computes, over all inputs so far."""
+    """The least and the largest number of each value that a layer reads or computes, over all inputs so far."""
 
     def measure(self, program: Program, inputs: Sequence[Tensor]) -> None:
         """Include what one more input leads to."""
         values = dict(zip(program.inputs, inputs, strict=True))
-        wanted = {name for step in program if isinstance(step, Conv) for name in (*step.sources, step.target)}
+        layers = [step for step in program if isinstance(step, Conv | Linear)]
+        wanted = {name for step in layers for name in (*step.sources, step.target)}
         last_use = {source: number for number, step in enumerate(program) for source in step.sources}
         with torch.no_grad():
             for number, step in enumerate(program):
@@ -58,24 +61,28 @@ class Ranges(dict[str, tuple[float, float]]):
 
 
 def quantise(program: Program, ranges: Ranges) -> Program:
-    """Return the program with its convolutions in int8, and max pooling between them; all else stays in float32."""
+    """Return the program with its layers in int8, and max pooling between them; all else stays in float32."""
     return _Quantiser(program, ranges).run()
 
 
 class _Quantiser:
-    """Rewrites a program step by step; a value may exist as numbers, as bytes, or as both."""
+    """Rewrites a program step by step. A value may exist as numbers, as bytes, or as both.
+
+    Bytes are known by the value and the axis of its channels, which is 1 for convolutions and -1 for linear layers.
+    """
 
     def __init__(self, program: Program, ranges: Ranges) -> None:
         self.program, self.ranges = program, ranges
         self.steps: list[Step] = []
         self.shapes: dict[str, Shape] = {name: program.shapes[name] for name in program.inputs}
-        self.bytes: dict[str, Quantum] = {}  # the values that exist as bytes
+        self.bytes: dict[tuple[str, int], Quantum] = {}
+        self.wanted: dict[tuple[str, int], bool] = {}
 
     def run(self) -> Program:
         for step in self.program:
-            if isinstance(step, Conv) and self.fits(step):
+            if isinstance(step, Conv | Linear) and self.fits(step):
                 self.quantise(step)
-            elif isinstance(step, MaxPool) and self.is_pooled_as_bytes(step):
+            elif isinstance(step, MaxPool) and self.pools_bytes(step):
                 self.pool(step)
             else:
                 self.copy(step)
@@ -83,38 +90,64 @@ class _Quantiser:
             self.need_numbers(name)
         return replace(self.program, steps=tuple(self.steps), shapes=self.shapes)
 
-    def fits(self, step: Conv) -> bool:
-        """Whether a convolution is worth it, and everything about it is known."""
-        *_, height, width = self.program.shapes[step.target]
-        names = (*step.sources, step.target)
-        return height * width >= LEAST_PIXELS and all(name in self.ranges for name in names)
+    def fits(self, step: Step) -> bool:
+        """Whether a step is a layer that is worth it, and whose values have known ranges."""
+        if not isinstance(step, Conv | Linear) or any(name not in self.ranges for name in step.sources):
+            return False
+        shape = self.program.shapes[step.target]
+        pixels = shape[2:] if isinstance(step, Conv) else shape[:-1]
+        return math.prod(pixels) >= LEAST_PIXELS
 
-    def is_pooled_as_bytes(self, step: MaxPool) -> bool:
-        quantum = self.bytes.get(step.sources[0])
-        return quantum is not None and quantum.zero == 0
+    def pools_bytes(self, step: MaxPool) -> bool:
+        quantum = self.bytes.get((step.sources[0], 1))
+        return quantum is not None and quantum.zero == 0 and self.wants_bytes(step.target, 1)
 
-    def quantise(self, step: Conv) -> None:
-        quanta = [self.need_bytes(name) for name in step.sources]
+    def wants_bytes(self, name: str, axis: int) -> bool:
+        """Whether some step that reads a value reads it as bytes."""
+        if (name, axis) not in self.wanted:
+            readers = self.program.readers(name)
+            self.wanted[name, axis] = name in self.ranges and any(
+                self.reads_bytes(step, name) for step in readers if axis == step.AXIS
+            )
+        return self.wanted[name, axis]
+
+    def reads_bytes(self, step: Step, name: str) -> bool:
+        if self.fits(step) and step.sources[0] == name:
+            return True
+        is_kept = isinstance(step, MaxPool) or (self.fits(step) and name in step.sources[1:])
+        return is_kept and step.AXIS is not None and self.wants_bytes(step.target, step.AXIS)
+
+    def quantise(self, step: Conv | Linear) -> None:
+        axis, target, quantum = step.AXIS, step.target, None
+        sources, residual = list(step.sources), None
+        sources[0] = as_bytes(step.sources[0], axis)
+        source = self.need_bytes(step.sources[0], axis)
+        if self.wants_bytes(step.target, axis):
+            target, quantum = as_bytes(step.target, axis), self.quantum_of(step.target)
+        for place, name in enumerate(step.sources[1:], 1):
+            if quantum:
+                residual, sources[place] = self.need_bytes(name, axis), as_bytes(name, axis)
+            else:
+                self.need_numbers(name)
         weight, scale = quantise_weight(step.weight)
-        kept = {each.name: getattr(step, each.name) for each in fields(Conv)}
-        kept |= {
-            "sources": tuple(map(as_bytes, step.sources)),
-            "target": as_bytes(step.target),
-            "weight": weight,
-        }
-        made = QuantisedConv(
-            **kept,
+        kept = {each.name: getattr(step, each.name) for each in fields(step)}
+        kind = QuantisedConv if isinstance(step, Conv) else QuantisedLinear
+        made = kind(
+            **kept | {"sources": tuple(sources), "target": target, "weight": weight},
             weight_scale=scale,
-            source_quantum=quanta[0],
-            residual_quantum=quanta[1] if len(quanta) > 1 else None,
-            target_quantum=self.quantum_of(step.target),
+            source_quantum=source,
+            residual_quantum=residual,
+            target_quantum=quantum,
         )
-        self.add_bytes(made, step.target, made.target_quantum)
+        if quantum:
+            self.add_bytes(made, step.target, axis, quantum)
+        else:
+            self.add(made, self.program.shapes[step.target])
 
     def pool(self, step: MaxPool) -> None:
         name = step.sources[0]
-        made = replace(step, sources=(as_bytes(name),), target=as_bytes(step.target), has_bytes=True)
-        self.add_bytes(made, step.target, self.bytes[name])
+        made = replace(step, sources=(as_bytes(name, 1),), target=as_bytes(step.target, 1), has_bytes=True)
+        self.add_bytes(made, step.target, 1, self.bytes[name, 1])
 
     def copy(self, step: Step) -> None:
         for name in step.sources:
@@ -124,41 +157,50 @@ class _Quantiser:
     def need_numbers(self, name: str) -> None:
         """See to it that a value exists as numbers."""
         if name not in self.shapes:
+            axis, quantum = next(
+                (axis, found) for (value, axis), found in self.bytes.items() if value == name
+            )
+            source = as_bytes(name, axis)
             made = Dequantise(
-                name=f"{name} from bytes", sources=(as_bytes(name),), target=name, quantum=self.bytes[name]
+                name=f"{name} from bytes", sources=(source,), target=name, quantum=quantum, axis=axis
             )
             self.add(made, self.program.shapes[name])
 
-    def need_bytes(self, name: str) -> Quantum:
+    def need_bytes(self, name: str, axis: int) -> Quantum:
         """See to it that a value exists as bytes."""
-        if name not in self.bytes:
-            quantum = self.quantum_of(name)
-            made = Quantise(name=f"{name} to bytes", sources=(name,), target=as_bytes(name), quantum=quantum)
-            self.add_bytes(made, name, quantum)
-        return self.bytes[name]
+        if (name, axis) not in self.bytes:
+            self.need_numbers(name)
+            quantum, target = self.quantum_of(name), as_bytes(name, axis)
+            made = Quantise(
+                name=f"{name} to bytes", sources=(name,), target=target, quantum=quantum, axis=axis
+            )
+            self.add_bytes(made, name, axis, quantum)
+        return self.bytes[name, axis]
 
     def quantum_of(self, name: str) -> Quantum:
         low, high = self.ranges[name]
         scale = (high - low) / 255 or 1.0
         return Quantum(scale, min(MOST_ZERO, round(-low / scale)))
 
-    def add_bytes(self, step: Step, name: str, quantum: Quantum) -> None:
-        images, channels, *pixels = self.program.shapes[name]
-        self.bytes[name] = quantum
-        self.add(step, (images, -(-channels // 4), *pixels))
+    def add_bytes(self, step: Step, name: str, axis: int, quantum: Quantum) -> None:
+        shape = list(self.program.shapes[name])
+        shape[axis] = -(-shape[axis] // 4)
+        self.bytes[name, axis] = quantum
+        self.add(step, tuple(shape))
 
     def add(self, step: Step, shape: Shape) -> None:
         self.steps.append(step)
         self.shapes[step.target] = shape
 
 
-def as_bytes(name: str) -> str:
+def as_bytes(name: str, axis: int) -> str:
     """Return the name of a value as bytes."""
-    return f"{name} in bytes"
+    return f"{name} in bytes" if axis == 1 else f"{name} in bytes, by rows"
 
 
 def quantise_weight(weight: Floats) -> tuple[Floats, Floats]:
     """Return a weight in int8, rounded, and the scale of each output."""
-    most = np.abs(weight).max(axis=(1, 2, 3))
+    flat = weight.reshape(len(weight), -1)
+    most = np.abs(flat).max(axis=1)
     scale = np.where(most > 0, most / 127, 1.0).astype(np.float32)
-    return np.rint(weight / scale[:, None, None, None]).astype(np.int8), scale
+    return np.rint(flat / scale[:, None]).astype(np.int8).reshape(weight.shape), scale

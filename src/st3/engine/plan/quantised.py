@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from .. import schema
-from ..program import Activation, Floats, Function, QuantisedConv
+from ..program import Activation, Floats, Function, Quantised, Quantum
 from .assemble import Alternative, Assembly
 from .configs import QUANTISED, Config, sparse_candidates
 from .convolution import Convolution, default_bounds, make_sparse, scratch
@@ -34,15 +34,17 @@ class Scales:
     out_zero: float = 0.0
 
 
-def scales_of(step: QuantisedConv) -> Scales:
+def scales_of(step: Quantised) -> Scales:
     """Return the scales of a step, for its outputs rounded up to whole words.
 
-    Without another activation than a clamp they lead to the bytes at once, else to the number that is activated.
+    They lead to the bytes at once; to numbers, if the target is numbers or an activation other than a clamp follows.
     """
     source, residual, target = step.source_quantum, step.residual_quantum, step.target_quantum
     scale = step.weight_scale.astype(np.float64) * source.scale
     shift = np.zeros(len(scale)) if step.bias is None else step.bias.astype(np.float64)
-    shift -= scale * source.zero * step.weight.astype(np.int64).sum((1, 2, 3))
+    shift -= scale * source.zero * step.weight.reshape(len(scale), -1).sum(1, dtype=np.int64)
+    if target is None:
+        return Scales(scale.astype(np.float32), shift.astype(np.float32))
     residual_scale = residual.scale if residual else 0.0
     shift -= residual_scale * (residual.zero if residual else 0)
     out_scale, out_zero = 1 / target.scale, float(target.zero)
@@ -59,20 +61,25 @@ def pad(numbers: npt.NDArray[np.float64]) -> Floats:
     return np.pad(numbers, (0, -len(numbers) % 4)).astype(np.float32)
 
 
-def function_of(step: QuantisedConv) -> Activation | None:
+def function_of(step: Quantised) -> Activation | None:
     """Return the activation, unless rounding to bytes is enough."""
-    return step.activation if step.activation and step.activation.function not in CLAMPS else None
+    is_clamp = step.activation is not None and step.activation.function in CLAMPS
+    return None if is_clamp and step.target_quantum else step.activation
 
 
-def words_of(weight: npt.NDArray[Any], groups: int) -> Floats:
-    """Return signed bytes as words, (out rounded up to words, in of all groups / 4, height, width), typed as floats.
+def words_of(weight: npt.NDArray[Any], groups: int, together: int = 4) -> Floats:
+    """Return signed bytes as words, (out, in of all groups / 4, height, width), typed as floats.
+
+    There are zeros for more outputs, up to a multiple of `together`.
 
     >>> weight = np.array([1, 2, 3, 4, -1], np.int8).reshape(1, 5, 1, 1)
     >>> words_of(weight, groups=1).view(np.uint8).reshape(4, 2, 4)[0].tolist()
     [[1, 2, 3, 4], [255, 0, 0, 0]]
     """
     outputs, inputs, high, wide = weight.shape
-    whole = np.zeros((outputs + -outputs % 4, groups * inputs + -groups * inputs % 4, high, wide), np.int8)
+    whole = np.zeros(
+        (outputs + -outputs % together, groups * inputs + -groups * inputs % 4, high, wide), np.int8
+    )
     first = np.arange(outputs) // (outputs // groups) * inputs
     whole[np.arange(outputs)[:, None], first[:, None] + np.arange(inputs)] = weight
     quads = whole.reshape(len(whole), -1, 4, high, wide).transpose(0, 1, 3, 4, 2)
@@ -80,13 +87,13 @@ def words_of(weight: npt.NDArray[Any], groups: int) -> Floats:
     return words
 
 
-def zero_word(zero: int) -> int:
-    """Return the word of four bytes that stand for zero.
+def zero_word(quantum: Quantum | None) -> int:
+    """Return the word of four bytes that stand for zero; of numbers, the bits of zero.
 
-    >>> hex(zero_word(0x80))
+    >>> hex(zero_word(Quantum(0.1, zero=0x80)))
     '0x80808080'
     """
-    return zero * 0x01010101
+    return quantum.zero * 0x01010101 if quantum else 0
 
 
 @dataclass(frozen=True, eq=False)
@@ -95,11 +102,11 @@ class QuantisedConvolution:
 
     lists: Convolution
     scales: Scales
-    zero: int  # of the target
+    target: Quantum | None  # None: numbers
 
     @property
     def signature(self) -> str:
-        return f"int8 {self.lists.signature}"
+        return f"int8 {self.lists.signature}{' to floats' if self.target is None else ''}"
 
     def alternatives(self) -> list[Alternative]:
         """Return the alternatives in the order of estimated cost."""
@@ -123,6 +130,7 @@ class QuantisedConvolution:
             residual_scale=self.scales.residual_scale,
             out_scale=self.scales.out_scale,
             out_zero=self.scales.out_zero,
-            outside=zero_word(self.zero),
+            outside=zero_word(self.target),
+            to_floats=self.target is None,
         )
         return made, (len(bounds) - 1) * len(tiles) * self.lists.target.field.groups

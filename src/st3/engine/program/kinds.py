@@ -61,11 +61,18 @@ class Conv(Layer):
         return replace(made, groups=len(made.weight)) if self.is_depthwise else made
 
 
+@dataclass(frozen=True, kw_only=True)
+class Linear(Layer):
+    """A matrix product over the last axis; its weight is (out, in)."""
+
+    AXIS = -1
+
+
 @dataclass(frozen=True)
 class Quantum:
     """How bytes stand for numbers: number = scale * (byte - zero).
 
-    A value of bytes has the shape (n, c / 4, h, w) in a program: a word of 32 bits holds four adjacent channels.
+    A value of bytes has a quarter of the channels in a program: a word of 32 bits holds four adjacent ones.
     """
 
     scale: float
@@ -73,43 +80,50 @@ class Quantum:
 
 
 @dataclass(frozen=True, kw_only=True)
-class QuantisedConv(Conv):
-    """A convolution of bytes by signed bytes; source, residual and target are bytes.
+class Quantised(Layer):
+    """A layer whose source is bytes and whose weight is int8; output i is multiplied by weight_scale[i].
 
-    The weight is int8, as (out, in / groups, kernel height, kernel width); output i is multiplied by weight_scale[i].
+    Target and residual are bytes, or numbers if target_quantum is None.
     """
 
     weight_scale: Floats
     source_quantum: Quantum
     residual_quantum: Quantum | None
-    target_quantum: Quantum
+    target_quantum: Quantum | None
 
 
 @dataclass(frozen=True, kw_only=True)
-class Quantise(Step):
+class QuantisedConv(Quantised, Conv):
+    """A convolution of bytes."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class QuantisedLinear(Quantised, Linear):
+    """A matrix product of bytes."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Conversion(Step):
+    """Numbers as bytes, or bytes as numbers; `axis` is that of the channels."""
+
+    quantum: Quantum
+    axis: int
+
+    IS_PIXELWISE = True
+
+    @property
+    def channel_axis(self) -> int:
+        return self.axis
+
+
+@dataclass(frozen=True, kw_only=True)
+class Quantise(Conversion):
     """Numbers as bytes."""
 
-    quantum: Quantum
-
-    AXIS = 1
-    IS_PIXELWISE = True
-
 
 @dataclass(frozen=True, kw_only=True)
-class Dequantise(Step):
+class Dequantise(Conversion):
     """Bytes as numbers."""
-
-    quantum: Quantum
-
-    AXIS = 1
-    IS_PIXELWISE = True
-
-
-@dataclass(frozen=True, kw_only=True)
-class Linear(Layer):
-    """A matrix product over the last axis; its weight is (out, in)."""
-
-    AXIS = -1
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,51 +1,72 @@
-"""The rules for convolutions of bytes, and for conversions between numbers and bytes."""
+"""The rules for layers of bytes, and for conversions between numbers and bytes."""
 
 from ctypes import Structure
 from dataclasses import replace
 
 from ... import schema
-from ...program import Dequantise, Quantise, QuantisedConv
+from ...program import Conversion, Dequantise, Quantised, QuantisedConv, QuantisedLinear, Quantum
 from ..assemble import Assembly, Operation
+from ..convolution import Convolution
 from ..layout import Geometry, Route, best_geometry
 from ..planner import Planner, lower
 from ..quantised import QuantisedConvolution, function_of, scales_of, words_of, zero_word
 from ..values import FieldArray
 from .convolutions import buffers_read, make_convolution
 from .pointwise import common_fields
+from .rows import pointwise
 
 
 @lower.register
 def _(step: QuantisedConv, planner: Planner) -> None:
-    zero = step.target_quantum.zero
-    note_zero(step.target, zero, planner)
+    emit_quantised(step, planner, make_convolution(step, planner), step.groups)
+
+
+@lower.register
+def _(step: QuantisedLinear, planner: Planner) -> None:
+    emit_quantised(step, planner, pointwise(step, planner), 1)
+
+
+def emit_quantised(step: Quantised, planner: Planner, numbers: Convolution, groups: int) -> None:
+    """Emit a layer of bytes; `numbers` is the same layer with its weight as numbers."""
+    target = step.target_quantum
+    note_zero(step.target, target, planner)
     scales = scales_of(step)
+    weight = step.weight.reshape(*step.weight.shape[:2], *numbers.weight.shape[2:])
     convolution = replace(
-        make_convolution(step, planner),
-        weight=words_of(step.weight, step.groups),
+        numbers,
+        weight=words_of(weight, groups, 4 if target else 1),
         bias=scales.shift,
         groups=1,
         activation=function_of(step),
     )
-    tune = QuantisedConvolution(convolution, scales, zero)
+    tune = QuantisedConvolution(convolution, scales, target)
     reads, writes = buffers_read(convolution), [convolution.target.buffer]
     planner.emit(Operation(step.name, "quantised", reads, writes, tune=tune, step=step))
-    planner.fill_border(convolution.target, step.name, zero_word(zero))
+    planner.fill_border(convolution.target, step.name, zero_word(target))
 
 
-def note_zero(name: str, zero: int, planner: Planner) -> None:
+def note_zero(name: str, quantum: Quantum | None, planner: Planner) -> None:
     """Note what is known about a value of bytes."""
-    value = planner.values[name]
-    value.not_negative, value.outside = zero == 0, zero_word(zero)
+    if quantum:
+        value = planner.values[name]
+        value.not_negative, value.outside = quantum.zero == 0, zero_word(quantum)
 
 
 @lower.register
-def _(step: Quantise, planner: Planner) -> None:
-    note_zero(step.target, step.quantum.zero, planner)
-    geometry = planner.values[step.sources[0]].geometry or geometry_for_readers(step.target, planner)
-    source = planner.image_field(step.sources[0], Route.pixelwise(geometry))
-    target = planner.new_image_field(step.target, geometry)
-    planner.emit(convert(step, source, target))
-    planner.fill_border(target, step.name, zero_word(step.quantum.zero))
+def _(step: Conversion, planner: Planner) -> None:
+    is_back, name = isinstance(step, Dequantise), step.sources[0]
+    if is_back:
+        planner.values[step.target].not_negative = step.quantum.zero == 0
+    else:
+        note_zero(step.target, step.quantum, planner)
+    if step.axis == 1:
+        geometry = planner.values[name].geometry or geometry_for_readers(step.target, planner)
+        source = planner.image_field(name, Route.pixelwise(geometry))
+        target = planner.new_image_field(step.target, geometry)
+    else:
+        source, target = planner.row_field(name), planner.new_row_field(step.target)
+    planner.emit(convert(step, source, target, is_back=is_back))
+    planner.fill_border(target, step.name, 0 if is_back else zero_word(step.quantum))
 
 
 def geometry_for_readers(name: str, planner: Planner) -> Geometry:
@@ -59,18 +80,9 @@ def geometry_for_readers(name: str, planner: Planner) -> Geometry:
     return best_geometry(images, height, width, planner.lanes)
 
 
-@lower.register
-def _(step: Dequantise, planner: Planner) -> None:
-    planner.values[step.target].not_negative = step.quantum.zero == 0
-    source = next(iter(planner.values[step.sources[0]].image_fields.values()))
-    target = planner.new_image_field(step.target, source.field.geometry)
-    planner.emit(convert(step, source, target))
-    planner.fill_border(target, step.name)
-
-
-def convert(step: Quantise | Dequantise, source: FieldArray, target: FieldArray) -> Operation:
+def convert(step: Conversion, source: FieldArray, target: FieldArray, *, is_back: bool) -> Operation:
     """Return the conversion between two fields of one geometry."""
-    quantum, is_back = step.quantum, isinstance(step, Dequantise)
+    quantum = step.quantum
     words, numbers = (source.field, target.field) if is_back else (target.field, source.field)
 
     def make(assembly: Assembly) -> tuple[Structure, int]:
@@ -78,7 +90,7 @@ def convert(step: Quantise | Dequantise, source: FieldArray, target: FieldArray)
             mask=assembly.keep(target.field.mask),
             scale=quantum.scale if is_back else 1 / quantum.scale,
             zero=quantum.zero,
-            outside=0 if is_back else zero_word(quantum.zero),
+            outside=0 if is_back else zero_word(quantum),
             channels=numbers.channels,
             planes=words.channels,
             is_back=is_back,

@@ -16,7 +16,7 @@ from ..pack import pack_slices
 from ..planner import Planner, lower
 from .convolutions import buffers_read
 
-__all__ = ["emit_rowwise", "has_few_rows"]
+__all__ = ["emit_rowwise", "has_few_rows", "pointwise"]
 
 FEW_ROWS = 3  # up to here, lanes are outputs; with more rows, lanes are rows
 
@@ -33,27 +33,28 @@ def _(step: Linear, planner: Planner) -> None:
 
 
 def emit_pointwise(step: Linear, planner: Planner) -> None:
+    convolution = pointwise(step, planner)
+    reads, writes = buffers_read(convolution), [convolution.target.buffer]
+    planner.emit(Operation(step.name, "sparse", reads, writes, tune=convolution, step=step))
+
+
+def pointwise(step: Linear, planner: Planner) -> Convolution:
+    """Return a linear layer as a convolution whose pixels are rows."""
     source = planner.row_field(step.sources[0])
     residual = planner.row_field(step.sources[1]) if len(step.sources) > 1 else None
-    target = planner.new_row_field(step.target)
-    convolution = Convolution(
+    return Convolution(
         planner.kernels,
         planner.threads,
         step.weight[:, :, None, None],
         step.bias,
         source,
-        target,
+        planner.new_row_field(step.target),
         residual,
         step=(1, 1),
         padding=(0, 0),
         dilation=(1, 1),
         groups=1,
         activation=step.activation,
-    )
-    planner.emit(
-        Operation(
-            step.name, "sparse", buffers_read(convolution), [target.buffer], tune=convolution, step=step
-        )
     )
 
 
