@@ -164,7 +164,7 @@ def test_every_alternative_of_a_depthwise_convolution_agrees_with_torch(
         activation=act,
     )  # fmt: skip
     kinds = assert_every_alternative_is_right(conv, (batch, channels, *size), isa)
-    want = {"sparse", "depthwise"} if channels > 1 else {"sparse", "dense", "depthwise"}
+    want = {"sparse", "depthwise"} if channels > 1 else {"dense", "depthwise"}  # with so few zeros
     assert kinds - {"lanewise"} == want
 
 
