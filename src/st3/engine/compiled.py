@@ -53,8 +53,8 @@ def compile(
     The model is copied: it is not changed, and later changes to it have no effect. `threads` is torch's number by
     default. With `tune` every layer's kernel is chosen by measurement, otherwise by estimates.
 
-    With `calibration`, a list of typical inputs, convolutions are computed in int8: the ranges of numbers that occur
-    for these inputs become the ranges of bytes. That changes results by some per cent of the largest number.
+    With `calibration`, a list of typical inputs, convolutions and linear layers are computed in int8: the ranges of
+    numbers that occur for these inputs become the ranges of bytes. That changes results by some per cent.
 
     >>> import torch, st3
     >>> model = torch.nn.Sequential(torch.nn.Linear(8, 4), torch.nn.ReLU()).eval()

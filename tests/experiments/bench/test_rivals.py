@@ -132,7 +132,7 @@ def test_a_model_that_cannot_be_exported_is_still_timed_in_torch(picture, monkey
     monkeypatch.setattr(rivals, "RIVALS", ONNX_RUNTIME)
     [found] = compare([Unexportable().eval()], [picture], rounds=3, tune=False)
     assert [timing.name for timing in found.timings] == [ENGINE, TORCH]
-    reason = "it computes only convolutions in int8, and the model has none"
+    reason = "it computes convolutions and linear layers in int8, and the model has none"
     assert found.absent.pop(ENGINE_INT8) == reason
     assert found.absent.keys() == {rival.name for rival in ONNX_RUNTIME}
     assert all(reason.startswith("torch.onnx cannot export the model: ") for reason in found.absent.values())

@@ -143,8 +143,9 @@ def _why_not_int8(model: nn.Module) -> str:
     """Return why the engine is not measured in int8; empty if it is."""
     if "avx512_vnni" not in instruction_sets():
         return "this processor has no instructions for it (AVX-512 VNNI)"
-    has_convolutions = any(isinstance(module, nn.Conv1d | nn.Conv2d) for module in model.modules())
-    return "" if has_convolutions else "it computes only convolutions in int8, and the model has none"
+    layers = nn.Conv1d | nn.Conv2d | nn.Linear
+    has_layers = any(isinstance(module, layers) for module in model.modules())
+    return "" if has_layers else "it computes convolutions and linear layers in int8, and the model has none"
 
 
 @dataclass(frozen=True)
