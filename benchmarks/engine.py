@@ -100,7 +100,9 @@ def rows() -> Iterator[Row]:
     yield from (Row("block", "block", s) for s in (0.0, *SPARSITIES))
     yield from (Row("mlp", "mlp", s) for s in (0.0, *SPARSITIES))
     yield from (Row("networks", network, s) for network in PICTURES for s in (0.0, 0.5, 0.9))
-    yield from (Row("published", network, s) for network in PUBLISHED_NETWORKS for s in (0.8, 0.9, 0.95))
+    for network in PUBLISHED_NETWORKS:
+        yield from (Row("published", network, s) for s in (0.8, 0.9, 0.95))
+        yield from (Row("published", network, s, "blocks") for s in (0.8, 0.9, 0.95))
 
 
 OTHERS: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...]]] = {
