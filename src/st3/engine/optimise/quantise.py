@@ -30,6 +30,8 @@ from ..reference import evaluate
 __all__ = ["Ranges", "quantise"]
 
 LEAST_PIXELS = 16  # or rows, of a layer: with fewer, most lanes of a vector would be empty
+MOST_TAPS = 2**31 // (255 * 127)  # of an output: more could exceed the sums' 32 bits
+TINY = 1e-30  # smaller numbers are as good as zero, and have no inverse in float32
 MOST_ZERO = 254  # the word of four bytes 255 is not a number, as a float
 
 
@@ -96,7 +98,7 @@ class _Quantiser:
             return False
         shape = self.program.shapes[step.target]
         pixels = shape[2:] if isinstance(step, Conv) else shape[:-1]
-        return math.prod(pixels) >= LEAST_PIXELS
+        return math.prod(pixels) >= LEAST_PIXELS and step.weight[0].size <= MOST_TAPS
 
     def pools_bytes(self, step: MaxPool) -> bool:
         quantum = self.bytes.get((step.sources[0], 1))
@@ -171,15 +173,13 @@ class _Quantiser:
         if (name, axis) not in self.bytes:
             self.need_numbers(name)
             quantum, target = self.quantum_of(name), as_bytes(name, axis)
-            made = Quantise(
-                name=f"{name} to bytes", sources=(name,), target=target, quantum=quantum, axis=axis
-            )
+            made = Quantise(name=target, sources=(name,), target=target, quantum=quantum, axis=axis)
             self.add_bytes(made, name, axis, quantum)
         return self.bytes[name, axis]
 
     def quantum_of(self, name: str) -> Quantum:
         low, high = self.ranges[name]
-        scale = (high - low) / 255 or 1.0
+        scale = (high - low) / 255 if high - low > TINY else 1.0
         return Quantum(scale, min(MOST_ZERO, round(-low / scale)))
 
     def add_bytes(self, step: Step, name: str, axis: int, quantum: Quantum) -> None:
@@ -202,5 +202,5 @@ def quantise_weight(weight: Floats) -> tuple[Floats, Floats]:
     """Return a weight in int8, rounded, and the scale of each output."""
     flat = weight.reshape(len(weight), -1)
     most = np.abs(flat).max(axis=1)
-    scale = np.where(most > 0, most / 127, 1.0).astype(np.float32)
+    scale = np.where(most > TINY, most / 127, 1.0).astype(np.float32)
     return np.rint(flat / scale[:, None]).astype(np.int8).reshape(weight.shape), scale

@@ -28,8 +28,10 @@ def _(step: QuantisedLinear, planner: Planner) -> None:
 
 def emit_quantised(step: Quantised, planner: Planner, numbers: Convolution, groups: int) -> None:
     """Emit a layer of bytes; `numbers` is the same layer with its weight as numbers."""
-    target = step.target_quantum
-    note_zero(step.target, target, planner)
+    target, value = step.target_quantum, planner.values[step.target]
+    value.not_negative = bool(step.activation and step.activation.is_never_negative)
+    if target:
+        note_zero(step.target, target, planner)
     scales = scales_of(step)
     weight = step.weight.reshape(*step.weight.shape[:2], *numbers.weight.shape[2:])
     convolution = replace(
@@ -45,11 +47,10 @@ def emit_quantised(step: Quantised, planner: Planner, numbers: Convolution, grou
     planner.fill_border(convolution.target, step.name, zero_word(target))
 
 
-def note_zero(name: str, quantum: Quantum | None, planner: Planner) -> None:
+def note_zero(name: str, quantum: Quantum, planner: Planner) -> None:
     """Note what is known about a value of bytes."""
-    if quantum:
-        value = planner.values[name]
-        value.not_negative, value.outside = quantum.zero == 0, zero_word(quantum)
+    value = planner.values[name]
+    value.not_negative, value.outside = quantum.zero == 0, zero_word(quantum)
 
 
 @lower.register
