@@ -60,6 +60,14 @@ def read_by_one_more(of: Program) -> Program:
     return program([*of.steps, more], {name: of.shapes[name] for name in of.inputs}, ("y", "z"))
 
 
+def exact_numbers(shape: tuple[int, ...], lowest: int, seed: int = 0) -> Tensor:
+    """Return random numbers that bytes hold exactly: multiples of 1/64, `lowest` the least, over the whole range."""
+    generator = torch.Generator().manual_seed(seed)
+    numbers = torch.randint(lowest, lowest + 256, shape, generator=generator)
+    numbers.view(-1)[:2] = torch.tensor([lowest, lowest + 255])
+    return numbers / 64
+
+
 def steps_apart(found: Tensor, wanted: Tensor, quantum: Quantum) -> float:
     """Return the largest difference of two values, in steps of their bytes."""
     return float((found - wanted).abs().max()) / quantum.scale
@@ -159,8 +167,7 @@ def test_convolutions_of_every_kind_agree_with_the_reference(
         inputs["r"] = program([conv], inputs, ("y",)).shapes["y"]
         conv = replace(conv, sources=("x", "r"))
     whole = program([conv], inputs, ("y",))
-    torch.manual_seed(0)
-    values = [torch.randn(each) if signed else torch.rand(each) for each in inputs.values()]
+    values = [exact_numbers(each, -100 if signed else 0) for each in inputs.values()]
     agree(in_int8(read_by_one_more(whole) if as_bytes else whole, *values), values, isa, threads)
 
 
@@ -198,8 +205,7 @@ def test_linear_layers_of_every_kind_agree_with_the_reference(
             Linear(name="z", sources=("y",), target="z", weight=sparse((3, outputs), 0.7, 5), bias=None)
         )
     whole = program(steps, {name: shapes[name] for name in names}, ("y", "z")[: len(steps)])
-    torch.manual_seed(0)
-    values = [torch.randn(shapes[name]) for name in names]
+    values = [exact_numbers(shapes[name], -100) for name in names]
     agree(in_int8(whole, *values), values, isa, threads)
 
 
