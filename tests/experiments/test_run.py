@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from tests.processes import run_python
 from torch import nn
 
 from st3.core.report import report
@@ -348,11 +349,7 @@ def test_two_processes_do_not_train_into_one_folder(tmp_path):
     code = "import sys; from tests.experiments.test_run import *; train(spec(), sys.argv[1], resume=True)"
     found = []
 
-    def another():
-        command = [sys.executable, "-W", "ignore", "-c", code, str(folder)]
-        found.append(subprocess.run(command, cwd=Path(__file__).parents[2], capture_output=True, text=True))
-
-    train(spec(), folder, listeners=[At(3, another)])
+    train(spec(), folder, listeners=[At(3, lambda: found.append(run_python(code, folder)))])
     assert found[0].returncode == 1
     assert "another process is training into" in found[0].stderr
     assert [line["epoch"] for line in lines(folder, "epochs")] == [1, 2, 3]
@@ -388,15 +385,13 @@ def test_workers_survive_a_signal_to_the_whole_group_until_all_is_saved(whole, t
     folder = tmp_path / "run"
     code = (
         "import sys; from tests.experiments.test_run import *\n"
+        "os.setsid()\n"
         "machine = {'device': 'cpu', 'threads': 1, 'workers': 2}\n"
         "act = lambda: os.killpg(0, signal.SIGTERM)\n"
         "try: train(spec(machine=machine), sys.argv[1], listeners=[At(25, act)])\n"
         "except Stopped as stopped: print(stopped)"
     )
-    command = [sys.executable, "-W", "ignore", "-c", code, str(folder)]
-    done = subprocess.run(
-        command, cwd=Path(__file__).parents[2], capture_output=True, text=True, start_new_session=True
-    )
+    done = run_python(code, folder)
     assert (done.returncode, done.stderr) == (0, "")
     assert "after step 25; everything is saved" in done.stdout
     train(spec(), folder, resume=True)
