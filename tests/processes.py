@@ -66,6 +66,7 @@ class Program:
     def __init__(self, code: str, *words: object, name: str, folder: Path, **environment: str) -> None:
         self._folder = tempfile.TemporaryDirectory(prefix="st3-program-")
         self._prints = [Path(self._folder.name, stream) for stream in ("out", "err")]
+        self._printed: list[str] = []
         self._words = [name, *map(str, words)]
         everything = {**os.environ, **environment}
         job = (code, self._words, folder, everything, self._prints)
@@ -91,13 +92,15 @@ class Program:
         self._process.join(timeout)
         if (code := self.poll()) is None:
             raise subprocess.TimeoutExpired(self._words, timeout or 0.0)
+        if not self._printed:
+            self._printed = [path.read_text(encoding="utf-8") for path in self._prints]
+            self._folder.cleanup()
         return code
 
     def communicate(self, timeout: float | None = None) -> tuple[str, str]:
         """Wait for the end; return what was printed to the standard output and the standard error."""
         self.wait(timeout)
-        out, err = (path.read_text(encoding="utf-8") for path in self._prints)
-        self._folder.cleanup()
+        out, err = self._printed
         return out, err
 
 
