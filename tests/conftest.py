@@ -43,13 +43,22 @@ def pytest_collection_finish() -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Ignore two warnings of the library, except in the process that only divides the tests among others.
+    """Set up what needs torch, except in the process that only divides the tests among others.
 
-    There, naming them as pyproject.toml names the others would import torch for nothing, before the others start.
+    There, importing torch would delay the others. So pyproject.toml names no warning of the library.
     """
-    if hasattr(config, "workerinput") or not config.getoption("numprocesses", None):
-        for advice in (
-            "PrecisionWarning",  # of tests in half precision
-            "LayerCollapseWarning",  # tiny networks earn it; its own tests ask for it
-        ):
-            config.addinivalue_line("filterwarnings", f"ignore::st3.errors.{advice}")
+    if not hasattr(config, "workerinput") and config.getoption("numprocesses", None):
+        return
+    for advice in (
+        "PrecisionWarning",  # of tests in half precision
+        "LayerCollapseWarning",  # tiny networks earn it; its own tests ask for it
+    ):
+        config.addinivalue_line("filterwarnings", f"ignore::st3.errors.{advice}")
+
+    import torch
+
+    # With every seed, torch formats the stack once for each kind of device that is not there yet. The stack of a test
+    # is deep: that took longer than the rest of many tests.
+    for kind in (torch.cuda, torch.xpu, torch.mtia):
+        if not kind.is_available():
+            kind.manual_seed_all = lambda seed: None
