@@ -60,7 +60,7 @@ class Program:
     """A program in a process of its own, like `subprocess.Popen` with text from both pipes.
 
     The process is forked from one that has imported torch and st3 already, which takes longer than most programs. For
-    tests of how Python starts or ends, of what is imported and of variables that torch reads, start a new interpreter.
+    tests of how Python starts or ends, of what is imported and of variables that an import reads, start an interpreter.
     """
 
     def __init__(self, code: str, *words: object, name: str, folder: Path, **environment: str) -> None:

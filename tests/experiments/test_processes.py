@@ -3,13 +3,11 @@
 import json
 import os
 import signal
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 import torch
-from tests.processes import on_ranks
+from tests.processes import on_ranks, run_python
 from torch import distributed as dist
 from typer.testing import CliRunner
 
@@ -126,10 +124,11 @@ def test_an_error_of_the_folder_is_raised_in_every_process(tmp_path):
 
 
 def torchrun(*arguments, **environment):
-    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
-    command += ["-m", "st3", "--", "train", *arguments]  # torchrun would take --run for its --run-path
-    merged = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT), **environment}
-    return subprocess.run(command, capture_output=True, text=True, env=merged, cwd=ROOT, timeout=200)
+    words = ["--standalone", "--nproc-per-node", "2"]
+    words += ["-m", "st3", "--", "train", *arguments]  # torchrun would take --run for its --run-path
+    path = f"{ROOT}{os.pathsep}{ROOT / 'src'}"
+    code = "from torch.distributed.run import main; main()"
+    return run_python(code, *words, name="torchrun", PYTHONPATH=path, **environment)
 
 
 def mortal_network(classes=10, channels=1):

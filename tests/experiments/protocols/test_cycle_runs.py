@@ -347,7 +347,12 @@ def die_writing_what_is_handed_over(folder):
     ids=lambda death: death.__name__,
 )
 def test_a_killed_run_resumes_bit_for_bit(lrr, tmp_path, death):
-    code = f"import sys; from tests.experiments.protocols.test_cycle_runs import *; {death.__name__}(Path(sys.argv[1]))"
+    code = f"""
+import sys
+from pathlib import Path
+from tests.experiments.protocols.test_cycle_runs import *
+{death.__name__}(Path(sys.argv[1]))
+"""
     dead = run_python(code, tmp_path / "run")
     assert dead.returncode == -signal.SIGKILL, dead.stderr
     run_cycles(tmp_path / "run", resume=True)
