@@ -1,5 +1,7 @@
 """Run a test's body on several processes that talk over gloo, as `torchrun` would start them; or a program in one.
 
+    done = run_python("from tests.mine import work; work(sys.argv[1])", folder)  # as a new interpreter would, sooner
+
     @on_ranks(2, 4)
     def test_thresholds_agree() -> None:
         ...  # runs on every rank, once with 2 processes and once with 4
@@ -14,10 +16,12 @@ import atexit
 import contextlib
 import datetime
 import functools
+import gc
 import importlib
 import inspect
 import multiprocessing as mp
 import os
+import subprocess
 import sys
 import tempfile
 import threading
@@ -32,7 +36,7 @@ from typing import Any
 
 import pytest
 
-__all__ = ["on_ranks", "run_program"]
+__all__ = ["COMMAND", "Program", "on_ranks", "run_python", "start_python"]
 
 TIMEOUT = 60.0  # seconds for one test on all ranks; the machine may be busy
 GRACE = 3.0  # seconds that the other ranks get to fail as well, once one has
@@ -49,16 +53,71 @@ if ROOT not in sys.path:  # the processes find the test modules by name
     sys.path.append(ROOT)
 
 
-def run_program(code: str, name: str, folder: Path, output: Path) -> int:
-    """Run a program in a process of its own, inside `folder`, and return its exit code; what it prints is in `output`.
+COMMAND = "from st3_command import main; main()"  # a program: the `st3` command
 
-    The process is forked from one that has imported torch and st3 already, which takes longer than most programs.
+
+class Program:
+    """A program in a process of its own, like `subprocess.Popen` with text from both pipes.
+
+    The process is forked from one that has imported torch and st3 already, which takes longer than most programs. For
+    tests of how Python starts or ends, of what is imported and of variables that an import reads, start an interpreter.
     """
-    process = _context().Process(target=_be_a_program, args=(code, name, folder, output))
-    process.start()
-    process.join()
-    assert process.exitcode is not None
-    return process.exitcode
+
+    def __init__(self, code: str, *words: object, name: str, folder: Path, **environment: str) -> None:
+        self._folder = tempfile.TemporaryDirectory(prefix="st3-program-")
+        self._prints = [Path(self._folder.name, stream) for stream in ("out", "err")]
+        self._printed: list[str] = []
+        self._words = [name, *map(str, words)]
+        everything = {**os.environ, **environment}
+        job = (code, self._words, folder, everything, self._prints)
+        self._process = _context().Process(target=_be_a_program, args=job)
+        self._process.start()
+
+    @property
+    def pid(self) -> int:
+        pid: int = self._process.pid
+        return pid
+
+    def poll(self) -> int | None:
+        code: int | None = self._process.exitcode
+        return code
+
+    def send_signal(self, number: int) -> None:
+        os.kill(self.pid, number)
+
+    def kill(self) -> None:
+        self._process.kill()
+
+    def wait(self, timeout: float | None = None) -> int:
+        self._process.join(timeout)
+        if (code := self.poll()) is None:
+            raise subprocess.TimeoutExpired(self._words, timeout or 0.0)
+        if not self._printed:
+            self._printed = [path.read_text(encoding="utf-8") for path in self._prints]
+            self._folder.cleanup()
+        return code
+
+    def communicate(self, timeout: float | None = None) -> tuple[str, str]:
+        """Wait for the end; return what was printed to the standard output and the standard error."""
+        self.wait(timeout)
+        out, err = self._printed
+        return out, err
+
+
+def start_python(
+    code: str, *words: object, name: str = "-c", folder: str | Path = ".", **environment: str
+) -> Program:
+    """Start a program inside `folder`, with these words in `sys.argv` and variables beside those of this process."""
+    return Program(code, *words, name=name, folder=Path(folder).absolute(), **environment)
+
+
+def run_python(
+    code: str, *words: object, name: str = "-c", folder: str | Path = ".", **environment: str
+) -> subprocess.CompletedProcess[str]:
+    """Run a program as `start_python` starts it; return how it ended, and what it printed."""
+    program = start_python(code, *words, name=name, folder=folder, **environment)
+    out, err = program.communicate()
+    return subprocess.CompletedProcess([name, *words], program.wait(), out, err)
 
 
 def _context() -> Any:
@@ -67,16 +126,21 @@ def _context() -> Any:
     return context
 
 
-def _be_a_program(code: str, name: str, folder: Path, output: Path) -> None:
+def _be_a_program(
+    code: str, words: list[str], folder: Path, environment: dict[str, str], prints: list[Path]
+) -> None:
     threading.Thread(target=_end_with_parent, daemon=True).start()
-    with output.open("w") as file:
-        os.dup2(file.fileno(), 1)
-        os.dup2(file.fileno(), 2)
+    gc.freeze()  # what was imported before stays
+    for number, path in enumerate(prints, start=1):
+        with path.open("w") as file:
+            os.dup2(file.fileno(), number)
+    os.environ.clear()
+    os.environ.update(environment)
     os.chdir(folder)
-    sys.argv = [name]
+    sys.argv = words
     main = types.ModuleType("__main__")
     sys.modules["__main__"] = main
-    exec(compile(code, name, "exec"), main.__dict__)
+    exec(compile(code, words[0], "exec"), main.__dict__)
 
 
 def on_ranks(*counts: int) -> Callable[[Callable[..., None]], Callable[..., None]]:
@@ -186,6 +250,7 @@ def _end_all() -> None:
 
 def _be_a_rank(rank: int, count: int, meeting_point: str, pipe: Connection) -> None:
     threading.Thread(target=_end_with_parent, daemon=True).start()
+    gc.freeze()  # what was imported before stays
     os.environ.update(RANK=str(rank), WORLD_SIZE=str(count), LOCAL_RANK=str(rank))
     import torch
     import torch.distributed as dist

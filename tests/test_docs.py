@@ -8,7 +8,7 @@ from textwrap import dedent
 from urllib.parse import unquote
 
 import pytest
-from tests.processes import run_program
+from tests.processes import run_python
 
 ROOT = Path(__file__).parents[1]
 TOP = ("README.md", "ARCHITECTURE.md", "CONTRIBUTING.md", "CHANGELOG.md", "RELEASING.md", "SECURITY.md")
@@ -53,9 +53,9 @@ def run(page: Path, folder: Path) -> None:
     code = program(page.read_text(encoding="utf-8"))
     if not code:
         return
-    output = folder / "printed.txt"
-    if run_program(code, str(page), folder, output):
-        printed = output.read_text(encoding="utf-8")
+    done = run_python(code, name=str(page), folder=folder)
+    if done.returncode:
+        printed = done.stdout + done.stderr
         places = re.findall(rf'File "{re.escape(str(page))}", line (\d+)', printed)
         where = f"{page.name}:{places[-1]}" if places else page.name
         pytest.fail(f"{where}: {printed.strip().splitlines()[-1]}\n\n{printed}", pytrace=False)

@@ -8,12 +8,13 @@ from pathlib import Path
 
 import pytest
 import torch
+from tests.processes import run_python
 
 ROOT = Path(__file__).parents[1]
 PROGRAMS = [p for p in sorted((ROOT / "benchmarks").glob("*.py")) if "def main(" in p.read_text()]
 
 
-# All in one interpreter, so that torch is imported once.
+# All in one process.
 EXPLAIN = """
 import contextlib, io, runpy, sys
 for program in sys.argv[1:]:
@@ -32,7 +33,8 @@ for program in sys.argv[1:]:
 
 def test_every_benchmark_explains_itself():
     assert len(PROGRAMS) >= 10
-    subprocess.run([sys.executable, "-c", EXPLAIN, *map(str, PROGRAMS)], check=True)
+    done = run_python(EXPLAIN, *PROGRAMS)
+    assert done.returncode == 0, done.stderr
 
 
 def test_masks_have_the_published_zeros_and_multiply_adds():

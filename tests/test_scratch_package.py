@@ -1,13 +1,11 @@
 """A method, an allocation and a ramp are one file each: a package outside of the library passes the contract suites."""
 
-import os
 import re
-import subprocess
-import sys
 from collections import Counter
 from pathlib import Path
 
 import pytest
+from tests.processes import run_python
 
 ROOT = Path(__file__).parents[1]
 SUITES = (
@@ -91,8 +89,8 @@ def outcomes(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     for name, text in FILES.items():
         (folder / "scratch_package" / f"{name}.py").write_text(text, encoding="utf-8")
     chosen = "scratch or (crooked and (any_target or every_ramp))"
-    command = [sys.executable, "-m", "pytest", *SUITES, "-p", "scratch_package", "-k", chosen]
-    command += [
+    words = [*SUITES, "-p", "scratch_package", "-k", chosen]
+    words += [
         "-rA",
         "-q",
         "--tb=no",
@@ -101,9 +99,8 @@ def outcomes(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
         "no:cacheprovider",
         "--hypothesis-profile=ci",
     ]
-    path = os.pathsep.join([str(folder), *filter(None, sys.path)])
-    environment = {**os.environ, "PYTHONPATH": path, "OMP_NUM_THREADS": "1"}
-    done = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True)
+    code = f"import pytest, sys; sys.path.insert(0, {str(folder)!r}); sys.exit(pytest.main(sys.argv[1:]))"
+    done = run_python(code, *words, folder=ROOT)
     found = {
         test: word
         for word, test in re.findall(r"(?m)^(PASSED|FAILED|ERROR) (tests/\S+::.+?)(?: - .*)?$", done.stdout)

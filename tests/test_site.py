@@ -2,14 +2,13 @@
 
 import pickle
 import re
-import subprocess
-import sys
 from html.parser import HTMLParser
 from pathlib import Path
 
 import pytest
 from docutils import nodes
 from tests.browser import open_browser, serve
+from tests.processes import run_python
 
 import st3
 import st3.engine
@@ -22,13 +21,21 @@ NARROW = 360  # pixels, a small telephone
 def build(folder: Path, builder: str, *options: str) -> Path:
     """Build the site as `make docs` does and return the folder of its pages."""
     out = folder / builder
-    command = [sys.executable, "-m", "sphinx", "-q", "-W", "--keep-going", "-c", "docs", "-b", builder]
-    done = subprocess.run(
-        [*command, "-d", str(folder / "trees"), *options, ".", str(out)],
-        cwd=ROOT,
-        capture_output=True,
-        text=True,
-    )
+    words = [
+        "-q",
+        "-W",
+        "--keep-going",
+        "-c",
+        "docs",
+        "-b",
+        builder,
+        "-d",
+        folder / "trees",
+        *options,
+        ".",
+        out,
+    ]
+    done = run_python("import sys; from sphinx.cmd.build import main; sys.exit(main())", *words, folder=ROOT)
     assert done.returncode == 0, done.stderr
     return out
 

@@ -1,24 +1,21 @@
 """Ctrl-C and SIGTERM: everything is saved, and the run can be resumed."""
 
 import json
-import os
 import signal
 import subprocess
-import sys
 import time
 from pathlib import Path
 
 import pytest
+from tests.processes import COMMAND, start_python
 
-COMMAND = [sys.executable, "-m", "st3", "train"]
+EPOCHS = 8  # so that the signal comes before the last one even where the test is slow and training is not
 
 
 def stop_run(folder: Path, number: int) -> subprocess.CompletedProcess[str]:
     """Start a run, send the signal in its third epoch, and return what it printed."""
-    words = [*COMMAND, "--epochs", "15", "--no-dense-twin", "--run", str(folder)]
-    process = subprocess.Popen(
-        words, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=os.environ
-    )
+    words = ("train", "--epochs", EPOCHS, "--no-dense-twin", "--run", folder)
+    process = start_python(COMMAND, *words)
     deadline = time.monotonic() + 120
     epochs = folder / "epochs.jsonl"
     while not (epochs.exists() and len(epochs.read_text().splitlines()) >= 2):
@@ -27,13 +24,13 @@ def stop_run(folder: Path, number: int) -> subprocess.CompletedProcess[str]:
         time.sleep(0.02)
     process.send_signal(number)
     out, err = process.communicate(timeout=60)
-    return subprocess.CompletedProcess(words, process.returncode, out, err)
+    return subprocess.CompletedProcess(words, process.wait(), out, err)
 
 
 @pytest.mark.parametrize(
     "number", [signal.SIGINT, pytest.param(signal.SIGTERM, marks=pytest.mark.slow)], ids=["SIGINT", "SIGTERM"]
 )
-def test_a_stopped_run_says_how_to_continue_and_does(tmp_path, number):
+def test_a_stopped_run_says_how_to_continue_and_does(st3, tmp_path, number):
     folder = tmp_path / "run"
     left = stop_run(folder, number)
     assert left.returncode == 128 + number
@@ -44,12 +41,11 @@ def test_a_stopped_run_says_how_to_continue_and_does(tmp_path, number):
     assert "Traceback" not in left.stderr
     assert left.stdout == ""
 
-    words = [*COMMAND, *last.partition("st3 train ")[2].split()]
-    done = subprocess.run(words, capture_output=True, text=True, timeout=120)
-    assert done.returncode == 0, done.stderr
+    done = st3(*last.partition(": st3 ")[2].split())
+    assert done.exit_code == 0, done.stderr
     assert "continuing after step " in done.stderr
     epochs = [json.loads(line)["epoch"] for line in (folder / "epochs.jsonl").read_text().splitlines()]
-    assert epochs == list(range(1, 16))
+    assert epochs == list(range(1, EPOCHS + 1))
     assert (folder / "summary.json").exists()
 
 

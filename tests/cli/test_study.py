@@ -5,6 +5,7 @@ import csv
 import pytest
 
 SMALL = ("--epochs", 1, "--seeds", 1, "--sparsities", "0.9")
+ALONE = ("--threads", 1)  # other tests want the other processors
 
 
 def points(path):
@@ -20,7 +21,7 @@ def trained(tmp_path_factory):
     from st3.cli.app import app
 
     out = tmp_path_factory.mktemp("study")
-    words = ["study", "run", "ste", *map(str, SMALL), "--out", str(out)]
+    words = ["study", "run", "ste", *map(str, SMALL + ALONE), "--out", str(out)]
     answer = CliRunner().invoke(app, words)
     assert answer.exit_code == 0, answer.output
     return out, answer
@@ -92,7 +93,7 @@ x = "macs"
 
 def test_a_study_of_ones_own_is_a_small_file(st3, tmp_path):
     (tmp_path / "my-comparison.toml").write_text(OWN)
-    answer = st3("study", "run", "my-comparison.toml")
+    answer = st3("study", "run", "my-comparison.toml", *ALONE)
     assert answer.exit_code == 0, answer.output
     rows = points(tmp_path / "studies/own/my-comparison/points.csv")
     assert sorted(row["method"] for row in rows) == ["dense", "gmp", "mine"]
@@ -169,7 +170,7 @@ def test_a_run_whose_summary_is_damaged_has_failed_and_says_what_to_do(trained, 
     shutil.copytree(trained[0] / "runs", tmp_path / "runs")
     summary = next((tmp_path / "runs").glob("*-st3-*")) / "summary.json"
     summary.write_text('{"a":')
-    answer = st3("study", "run", "ste", *SMALL, "--out", tmp_path)
+    answer = st3("study", "run", "ste", *SMALL, *ALONE, "--out", tmp_path)
     assert answer.exit_code == 1
     assert "1 run to train (3 are there already)" in answer.stderr
     assert f"failed: {summary} is damaged" in answer.stderr

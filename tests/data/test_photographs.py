@@ -1,13 +1,12 @@
 """Picture files: the part that is seen, colours, damaged files, workers."""
 
 import multiprocessing
-import subprocess
-import sys
 
 import numpy as np
 import pytest
 import torch
 from tests.data.tiny_files import noise, picture_folders
+from tests.processes import run_python
 
 from st3.data import Batches, DataError
 from st3.data.photographs import MEAN, STD, Photographs
@@ -113,7 +112,5 @@ def test_without_pillow_the_package_imports_and_says_what_to_install(root):
         "try: DATASETS['folder'](sys.argv[1])\n"
         "except DataError as error: print(error)"
     )
-    shown = subprocess.run(
-        [sys.executable, "-c", program, str(root)], capture_output=True, text=True, check=True
-    )
+    shown = run_python(program, root)
     assert shown.stdout == "reading pictures needs Pillow: pip install 'st3[image]'\n"

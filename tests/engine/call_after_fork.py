@@ -1,7 +1,6 @@
 """Compile a model, call it, fork, call in child and parent: python call_after_fork.py "MODEL BATCH THREADS [busy]" ...
 
-Each case runs in a process of its own, forked before anything was compiled: torch and what it compiles with are
-imported once for all of them.
+Each case runs in a process of its own, forked before anything was compiled.
 With `busy` another thread calls the model all the time, so that it holds the model's lock when the process forks.
 
 A separate program, run by test_forks.py with OMP_NUM_THREADS=1, since torch's own threads do not survive a fork.

@@ -162,5 +162,6 @@ def test_embeddings_of_other_integers_and_of_computed_ones():
         fast = st3.engine.compile(model, ids, tune=False)
         with torch.no_grad():
             assert_close(fast(ids), model(ids))
-        assert sum(isinstance(step, Lookup) for step in fast.program) == 2
-        assert any(isinstance(step, InTorch) for step in fast.program)
+        program = fast.program
+        assert sum(isinstance(step, Lookup) for step in program) == 2
+        assert any(isinstance(step, InTorch) for step in program)

@@ -179,7 +179,8 @@ def test_a_new_shape_is_compiled_at_its_first_call_and_the_oldest_is_dropped(mon
     for shape in [(1, 2, 4, 4), (2, 2, 7, 5), (2, 2, 4, 4)]:
         x = torch.randn(shape)
         assert_close(fast(x), model(x))
-        assert fast.program.shapes[fast.program.inputs[0]] == shape
+        program = fast.program
+        assert program.shapes[program.inputs[0]] == shape
     assert fast._last is not first  # it was compiled again
     again = fast._last
     fast(torch.randn(2, 2, 7, 5))

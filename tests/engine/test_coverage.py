@@ -29,8 +29,9 @@ NETWORKS = {
 
 def in_torch(fast) -> list[Operation]:
     """Return the operations that torch computes."""
-    planner = Planner(fast.program, native.kernels(), threads=1)
-    for step in fast.program:
+    program = fast.program
+    planner = Planner(program, native.kernels(), threads=1)
+    for step in program:
         lower(step, planner)
     return [operation for operation in planner.operations if operation.torch is not None]
 

@@ -35,10 +35,11 @@ def test_every_network_compiles_without_torch_steps_and_computes_the_same(name):
         assert_close(fast(inputs), model(inputs))
     if not _has_only_convolutions_and_batch_norms(model):
         return
-    assert not [step for step in fast.program if isinstance(step, InTorch | Elementwise)]
-    norms = [step for step in fast.program if isinstance(step, Affine)]
+    program = fast.program
+    assert not [step for step in program if isinstance(step, InTorch | Elementwise)]
+    norms = [step for step in program if isinstance(step, Affine)]
     assert not norms or name == "wrn34x2"  # its norms come before padded convolutions
-    assert all(step.bias is not None for step in fast.program if isinstance(step, Conv)) or name == "wrn34x2"
+    assert all(step.bias is not None for step in program if isinstance(step, Conv)) or name == "wrn34x2"
 
 
 def _has_only_convolutions_and_batch_norms(model):

@@ -1,11 +1,10 @@
 """A compiled model works in a forked process, where it starts new threads."""
 
 import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+from tests.processes import run_python
 
 from st3.engine import native
 
@@ -20,10 +19,7 @@ CASES = ["classifier 1 1", "pictures 1 2", "pictures 8 2", "classifier 1 2 busy"
 
 
 def test_a_forked_process_can_call_the_model():
-    script = str(Path(__file__).with_name("call_after_fork.py"))
-    environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONWARNINGS": "ignore::DeprecationWarning"}
-    result = subprocess.run(
-        [sys.executable, script, *CASES], env=environment, capture_output=True, text=True, check=False
-    )
+    script = Path(__file__).with_name("call_after_fork.py")
+    result = run_python(script.read_text(), *CASES, name=str(script))
     lines = [f"{case}: the same output in both processes" for case in CASES]
     assert (result.returncode, result.stdout.splitlines()) == (0, lines), result.stderr

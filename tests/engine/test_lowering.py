@@ -28,8 +28,9 @@ def test_every_kind_of_step_except_two_has_a_rule():
 def test_pixels_outside_the_image_become_zero_only_if_a_reader_needs_them(kernel, is_masked):
     model = nn.Sequential(nn.Conv2d(3, 8, 1), nn.Conv2d(8, 8, kernel, padding=kernel // 2)).eval()
     fast = st3.engine.compile(model, torch.randn(1, 3, 14, 14), threads=1, tune=False)
-    planner = Planner(fast.program, native.kernels(), threads=1)
-    for step in fast.program:
+    steps = fast.program
+    planner = Planner(steps, native.kernels(), threads=1)
+    for step in steps:
         lower(step, planner)
     first = next(operation.tune for operation in planner.operations if operation.tune)
     first = getattr(first, "first", first)  # two 1x1 convolutions may be one operation

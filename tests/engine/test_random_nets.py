@@ -148,8 +148,9 @@ def check(chosen: list[tuple[str, int, int]], sparsity: float, dead: float, seed
     with torch.no_grad():
         assert_close(fast(x), model(x), 1e-4)
     if native.is_built():
+        program = fast.program
         for isa in native.usable_instruction_sets():
-            assert verify(make_plan(fast.program, isa=isa)) == ""
+            assert verify(make_plan(program, isa=isa)) == ""
 
 
 settings_of = {

@@ -2,18 +2,15 @@
 
 import os
 import signal
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 from tests.experiments.test_run import At, results, same_weights, spec
+from tests.processes import run_python
 
 from st3.experiments import conclusion
 from st3.experiments.run import train
 from st3.training import checkpoint, records, snapshots
-
-ROOT = Path(__file__).parents[2]
 
 
 def die():
@@ -91,7 +88,7 @@ def whole(tmp_path_factory):
     return folder
 
 
-# Only two of them by default, within an epoch and a checkpoint: starting a process to kill it takes long.
+# Only two of them by default, within an epoch and a checkpoint: a run to kill and resume takes long.
 @pytest.mark.parametrize(
     "death",
     [
@@ -104,8 +101,7 @@ def whole(tmp_path_factory):
 )
 def test_it_resumes_bit_for_bit(whole, tmp_path, death):
     code = f"import sys; from tests.experiments.test_killed import *; {death.__name__}(sys.argv[1])"
-    command = [sys.executable, "-W", "ignore", "-c", code, str(tmp_path / "run")]
-    dead = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+    dead = run_python(code, tmp_path / "run")
     assert dead.returncode == -signal.SIGKILL, dead.stderr
     assert not (tmp_path / "run" / "summary.json").exists()
     train(spec(), tmp_path / "run", resume=True)

@@ -3,15 +3,15 @@
 import json
 import os
 import signal
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 import torch
-from tests.processes import on_ranks
+from tests.processes import on_ranks, run_python
 from torch import distributed as dist
+from typer.testing import CliRunner
 
+from st3.cli.app import app
 from st3.experiments.run import train
 from st3.experiments.spec import compose
 from st3.files.weights import read_weights
@@ -101,21 +101,19 @@ def test_they_stop_together_and_resume_bit_for_bit(tmp_path, sharded):
     assert all(torch.equal(a[name], b[name]) for name in a)
 
 
+@pytest.fixture
+def begun(tmp_path):
+    """Return the folder of a run that this process has begun and stopped."""
+    with pytest.raises(Stopped, match="after step 9"):
+        train(spec(), tmp_path / "run", listeners=[StopAfter(9)])
+    return tmp_path / "run"
+
+
 @on_ranks(2)
-def test_two_processes_resume_what_one_has_begun(alone, tmp_path):
+def test_two_processes_resume_what_one_has_begun(alone, begun):
+    train(spec(), begun, resume=True)
     if dist.get_rank() == 0:
-        environment = {k: v for k, v in os.environ.items() if k not in ("RANK", "WORLD_SIZE", "LOCAL_RANK")}
-        code = (
-            "from tests.experiments.test_processes import *\n"
-            "try: train(spec(), sys.argv[1], listeners=[StopAfter(9)])\n"
-            "except Stopped: pass"
-        )
-        command = [sys.executable, "-c", code, str(tmp_path / "run")]
-        subprocess.run(command, check=True, env=environment, cwd=ROOT)
-    dist.barrier()
-    train(spec(), tmp_path / "run", resume=True)
-    if dist.get_rank() == 0:
-        require_close(tmp_path / "run", alone)
+        require_close(begun, alone)
 
 
 @on_ranks(2)
@@ -126,10 +124,11 @@ def test_an_error_of_the_folder_is_raised_in_every_process(tmp_path):
 
 
 def torchrun(*arguments, **environment):
-    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
-    command += ["-m", "st3", "--", "train", *arguments]  # torchrun would take --run for its --run-path
-    merged = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(ROOT), **environment}
-    return subprocess.run(command, capture_output=True, text=True, env=merged, cwd=ROOT, timeout=200)
+    words = ["--standalone", "--nproc-per-node", "2"]
+    words += ["-m", "st3", "--", "train", *arguments]  # torchrun would take --run for its --run-path
+    path = f"{ROOT}{os.pathsep}{ROOT / 'src'}"
+    code = "from torch.distributed.run import main; main()"
+    return run_python(code, *words, name="torchrun", PYTHONPATH=path, **environment)
 
 
 def mortal_network(classes=10, channels=1):
@@ -149,19 +148,27 @@ def mortal_network(classes=10, channels=1):
     return model
 
 
-def test_when_a_process_dies_the_run_ends_with_a_clear_message_and_can_be_resumed(tmp_path):
-    run = str(tmp_path / "run")
-    options = [
-        "--model",
-        "tests.experiments.test_processes:mortal_network",
-        "--epochs",
-        "3",
-        "--no-dense-twin",
-    ]
-    dead = torchrun(*options, "--run", run, MORTAL="1")
-    assert dead.returncode != 0
-    assert "lost its connection to another one, which seems to have died" in dead.stderr
-    assert "--resume" in dead.stderr
-    again = torchrun(*options, "--run", run, "--resume")
-    assert again.returncode == 0, again.stderr
-    assert json.loads((tmp_path / "run" / "summary.json").read_text())["epochs"] == 3
+@pytest.fixture(scope="module")
+def dead(tmp_path_factory):
+    """Return the folder of a run of two processes, one of which has died; and its words, code, and last words."""
+    folder = tmp_path_factory.mktemp("dead") / "run"
+    network = "tests.experiments.test_processes:mortal_network"
+    words = ["--model", network, "--epochs", "3", "--no-dense-twin", "--run", str(folder)]
+    done = torchrun(*words, MORTAL="1")
+    return folder, words, done.returncode, done.stderr
+
+
+def test_when_a_process_dies_the_run_ends_with_a_clear_message(dead):
+    _, _, code, error = dead
+    assert code != 0
+    assert "lost its connection to another one, which seems to have died" in error
+    assert "--resume" in error
+
+
+@on_ranks(2)
+def test_when_a_process_has_died_the_run_can_be_resumed(dead):
+    folder, words, _, _ = dead
+    again = CliRunner().invoke(app, ["train", *words, "--resume"])
+    assert again.exit_code == 0, again.output
+    dist.barrier()
+    assert json.loads((folder / "summary.json").read_text())["epochs"] == 3

@@ -3,12 +3,10 @@
 import json
 import os
 import signal
-import subprocess
-import sys
-from pathlib import Path
 
 import pytest
 import torch
+from tests.processes import run_python
 from torch import nn
 
 from st3.core.report import report
@@ -249,9 +247,8 @@ def test_the_dense_twin_starts_from_the_same_weights_and_sees_the_same_pictures(
 def test_half_precision_trains(tmp_path):
     # In another process: some virtual machines announce matrix instructions that they do not have.
     code = "import sys; from tests.experiments.test_run import *; train(spec(machine=HALF), sys.argv[1])"
-    environment = {**os.environ, "ONEDNN_MAX_CPU_ISA": "AVX512_CORE"}
-    command = [sys.executable, "-W", "ignore", "-c", code, str(tmp_path)]
-    subprocess.run(command, check=True, cwd=Path(__file__).parents[2], env=environment)
+    done = run_python(code, tmp_path, ONEDNN_MAX_CPU_ISA="AVX512_CORE")  # read when a network first computes
+    assert done.returncode == 0, done.stderr
     # ten classes, after three epochs
     assert json.loads((tmp_path / "summary.json").read_text())["test"]["accuracy"] > 0.4
     weights = read_weights(tmp_path / "model.safetensors")[0]
@@ -348,11 +345,7 @@ def test_two_processes_do_not_train_into_one_folder(tmp_path):
     code = "import sys; from tests.experiments.test_run import *; train(spec(), sys.argv[1], resume=True)"
     found = []
 
-    def another():
-        command = [sys.executable, "-W", "ignore", "-c", code, str(folder)]
-        found.append(subprocess.run(command, cwd=Path(__file__).parents[2], capture_output=True, text=True))
-
-    train(spec(), folder, listeners=[At(3, another)])
+    train(spec(), folder, listeners=[At(3, lambda: found.append(run_python(code, folder)))])
     assert found[0].returncode == 1
     assert "another process is training into" in found[0].stderr
     assert [line["epoch"] for line in lines(folder, "epochs")] == [1, 2, 3]
@@ -388,15 +381,13 @@ def test_workers_survive_a_signal_to_the_whole_group_until_all_is_saved(whole, t
     folder = tmp_path / "run"
     code = (
         "import sys; from tests.experiments.test_run import *\n"
+        "os.setsid()\n"
         "machine = {'device': 'cpu', 'threads': 1, 'workers': 2}\n"
         "act = lambda: os.killpg(0, signal.SIGTERM)\n"
         "try: train(spec(machine=machine), sys.argv[1], listeners=[At(25, act)])\n"
         "except Stopped as stopped: print(stopped)"
     )
-    command = [sys.executable, "-W", "ignore", "-c", code, str(folder)]
-    done = subprocess.run(
-        command, cwd=Path(__file__).parents[2], capture_output=True, text=True, start_new_session=True
-    )
+    done = run_python(code, folder)
     assert (done.returncode, done.stderr) == (0, "")
     assert "after step 25; everything is saved" in done.stdout
     train(spec(), folder, resume=True)

@@ -1,9 +1,9 @@
 """A run in a process of its own that is killed at its N-th file operation, or that may write only small files.
 
-    python -m tests.faults.process FOLDER kill 7 ...    begin a run and die at operation 7, then the same for the others
-    python -m tests.faults.process FOLDER limit 20000   begin a run with files of at most 20,000 bytes
+    begin FOLDER kill 7 ...    begin a run and die at operation 7, then the same for the others
+    begin FOLDER limit 20000   begin a run with files of at most 20,000 bytes
 
-One process begins all runs, each in a child: importing torch takes longer than the run.
+One process begins all runs, each in a child.
 """
 
 import os
@@ -16,7 +16,7 @@ from tests.faults.runs import command, small_spec
 
 from st3.experiments.run import train
 
-__all__ = ["OPERATIONS"]
+__all__ = ["OPERATIONS", "begin"]
 
 OPERATIONS = ("replace", "fsync", "unlink", "mkdir")
 KILLED = 9
@@ -57,7 +57,8 @@ def _begin_with_limit(folder: Path, size: int) -> None:
     print(*command("train", "--run", folder, *options, "--quiet"))
 
 
-if __name__ == "__main__":
+def begin() -> None:
+    """Do what the words on the command line ask for, and print what came of it."""
     place, what, *numbers = sys.argv[1:]
     for number in map(int, numbers):
         if what == "kill":

@@ -1,17 +1,15 @@
 """Runs that are killed at a file operation, that find the disk full, or whose folder is moved: nothing is lost."""
 
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 from tests.faults.runs import StopAt, command, run_until, small_spec
+from tests.processes import run_python
 
 from st3.experiments.folder import RunFolderError
 from st3.experiments.run import train
 from st3.training.paths import FIGURES, MODEL
-
-ROOT = Path(__file__).parents[2]
 
 
 @pytest.fixture(scope="module")
@@ -20,8 +18,7 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def begin(folder: Path, *words: object) -> list[str]:
-    code = [sys.executable, "-W", "ignore", "-m", "tests.faults.process", str(folder), *map(str, words)]
-    done = subprocess.run(code, cwd=ROOT, capture_output=True, text=True)
+    done = run_python("from tests.faults.process import begin; begin()", folder, *words)
     assert done.returncode == 0, done.stderr
     return done.stdout.splitlines()
 

@@ -95,17 +95,20 @@ def zeroed(model, optimizer):
     return sum(int((~mask).sum()) for mask in masks) if masks else zeros(model)
 
 
+RESUMED = [("SGD", 5), ("SGD without momentum", 5), ("Adam", 5), ("SGD", 0), ("Adam", 0)]
+
+
 @every_setting
-@pytest.mark.parametrize(
-    ("kind", "cut"), [("SGD", 5), ("SGD without momentum", 5), ("Adam", 5), ("SGD", 0), ("Adam", 0)]
-)
+@pytest.mark.parametrize(("kind", "cut"), RESUMED)
 def test_a_run_resumes_bit_for_bit_while_layers_have_had_no_gradient(method, kind, cut):
     model, optimizer = build(kind)
     sparsify(model, optimizer, method)
     train(model, optimizer, 0, cut)
     saved = copy.deepcopy({"model": model.state_dict(), "optimizer": optimizer.state_dict()})
     train(model, optimizer, cut)
-    for order in ORDERS:
+    # Two of the six each time, all of them for every method, and each with every kind for some methods
+    turn = SETTINGS.index(method) + RESUMED.index((kind, cut))
+    for order in ORDERS[turn % 3 :: 3]:
         other, its_optimizer = build(kind, seed=1)
         for action in order:
             if action == "model":

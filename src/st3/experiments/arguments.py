@@ -124,6 +124,7 @@ def missing_arguments(make: Callable[..., Any], given: Mapping[str, Any]) -> lis
     ]
 
 
+@cache
 def _parameters(make: Callable[..., Any]) -> Mapping[str, inspect.Parameter]:
     for is_evaluated in (True, False):
         try:

@@ -4,6 +4,7 @@ import json
 import platform
 import subprocess
 import sys
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -48,6 +49,7 @@ def versions(process: Process) -> dict[str, Any]:
     }
 
 
+@cache  # what runs is what was loaded, whatever is committed meanwhile; and git looks at every file
 def _commit() -> str | None:
     """Return the commit of st3's checkout, with a + if files were changed; None if it is installed."""
     root = Path(__file__).parents[3]

@@ -58,7 +58,7 @@ def thresholds_alone(
     ("ranks", "allocation", "optimizer"),
     [
         (4, "global", "sgd"),
-        (4, "erk", "adamw"),
+        (2, "erk", "adamw"),
         *((2, allocation, "sgd") for allocation in ("sigma", "uniform")),
     ],
 )
@@ -109,7 +109,7 @@ def test_thresholds_are_those_of_one_process_with_the_same_raw_weights(
             assert sparsifier.thresholds == alone, f"after step {step + 1}"
 
 
-@pytest.mark.parametrize(("ranks", "straight_through"), [(4, False), (2, True)])
+@pytest.mark.parametrize(("ranks", "straight_through"), [(2, False), (2, True)])
 @on_ranks()
 def test_training_equals_one_process_with_the_same_global_batch(straight_through: bool) -> None:
     alone = crossed_network(torch.float64)

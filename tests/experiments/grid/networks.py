@@ -7,6 +7,7 @@ import sys
 import time
 from pathlib import Path
 
+from tests.processes import Program
 from torch import Tensor, nn
 
 from st3.experiments.grid.schedule import Job
@@ -30,7 +31,9 @@ def mark(name: str) -> Path:
     return Path(os.environ[MARKS]) / name
 
 
-def wait_for(condition, seconds: float = 240.0, process: subprocess.Popen[str] | None = None) -> None:
+def wait_for(
+    condition, seconds: float = 240.0, process: Program | subprocess.Popen[str] | None = None
+) -> None:
     deadline = time.monotonic() + seconds
     while not condition():
         assert process is None or process.poll() is None, process.communicate()

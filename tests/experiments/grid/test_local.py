@@ -18,6 +18,7 @@ from tests.experiments.grid.networks import (
     wait_for,
 )
 from tests.experiments.test_run import results, same_weights
+from tests.processes import start_python
 
 from st3.experiments.grid import schedule
 from st3.experiments.grid.local import LocalWorkers
@@ -173,8 +174,7 @@ with LocalWorkers(2, 1, folder / "workers.log") as workers:
 
 def test_when_the_driver_is_killed_its_workers_save_and_end_and_the_same_command_goes_on(tmp_path, alone):
     jobs = [make_job("slow", tmp_path / "runs", seed=seed) for seed in range(2)]
-    command = [sys.executable, "-c", DRIVER, str(tmp_path)]
-    driver = subprocess.Popen(command, cwd=ROOT, env=os.environ, text=True)
+    driver = start_python(DRIVER, tmp_path)
     try:
         wait_for(lambda: len(slow_pids()) == 2, process=driver)
     finally:
@@ -189,7 +189,7 @@ def test_when_the_driver_is_killed_its_workers_save_and_end_and_the_same_command
         assert (
             BATCHES < int(checkpoint.stem.partition("-")[2]) < 2 * BATCHES
         )  # it saved within the second epoch
-    with LocalWorkers(2, 1, tmp_path / "workers.log") as workers:
+    with LocalWorkers(1, 1, tmp_path / "workers.log") as workers:
         train_all(jobs, workers)
     assert [job.state for job in jobs] == ["done", "done"]
     assert same_run(jobs[0].folder, alone)

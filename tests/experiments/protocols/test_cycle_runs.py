@@ -5,14 +5,11 @@ import itertools
 import json
 import shutil
 import signal
-import subprocess
-import sys
-from pathlib import Path
 
 import pytest
 import torch
 from tests.experiments.test_killed import after_half, die, replace_nth_call
-from tests.processes import on_ranks
+from tests.processes import on_ranks, run_python
 from torch import nn
 
 import st3
@@ -34,7 +31,6 @@ from st3.training.sealed import parse
 from st3.training.sections import SettingsError
 from st3.training.stop import Stopped
 
-ROOT = Path(__file__).parents[3]
 BATCHES, EPOCHS = 3, 2
 NETWORK = "tests.experiments.protocols.test_cycle_runs:network"
 TARGET = 0.5  # cycles of 0, 0.2, 0.36, 0.488 and 0.5
@@ -351,9 +347,13 @@ def die_writing_what_is_handed_over(folder):
     ids=lambda death: death.__name__,
 )
 def test_a_killed_run_resumes_bit_for_bit(lrr, tmp_path, death):
-    code = f"import sys; from tests.experiments.protocols.test_cycle_runs import *; {death.__name__}(Path(sys.argv[1]))"
-    command = [sys.executable, "-W", "ignore", "-c", code, str(tmp_path / "run")]
-    dead = subprocess.run(command, cwd=ROOT, capture_output=True, text=True)
+    code = f"""
+import sys
+from pathlib import Path
+from tests.experiments.protocols.test_cycle_runs import *
+{death.__name__}(Path(sys.argv[1]))
+"""
+    dead = run_python(code, tmp_path / "run")
     assert dead.returncode == -signal.SIGKILL, dead.stderr
     run_cycles(tmp_path / "run", resume=True)
     assert results(tmp_path / "run") == results(lrr)

@@ -80,6 +80,13 @@ def write_switches(folder, cubic, fixed):
         csv.writer(file).writerows([COLUMNS, *switch_rows(cubic, fixed)])
 
 
+def switch_verdicts(folder):
+    """Return what the file of switches says; drawing it takes much longer."""
+    study = STUDIES["switches"]()
+    study.write_more(folder, [])
+    return study.verdicts([], DIGITS, folder)
+
+
 @pytest.mark.parametrize(
     ("cubic", "answers"),
     [
@@ -90,16 +97,15 @@ def write_switches(folder, cubic, fixed):
     ],
 )
 def test_switches_with_the_ramp_are_compared_with_those_without(tmp_path, cubic, answers):
-    write_switches(tmp_path / "digits/switches", cubic, {seed: [10, 10, 10, 10] for seed in cubic})
-    drawn = draw_study(STUDIES["switches"](), DIGITS, tmp_path)
-    assert [verdict.answer for verdict in drawn.verdicts] == answers
+    write_switches(tmp_path / "study", cubic, {seed: [10, 10, 10, 10] for seed in cubic})
+    assert [verdict.answer for verdict in switch_verdicts(tmp_path / "study")] == answers
 
 
 def test_a_quarter_without_any_switch_cannot_be_compared(tmp_path):
     """A run of two epochs has two empty quarters."""
-    write_switches(tmp_path / "digits/switches", {0: [5, 0, 5, 0]}, {0: [5, 0, 5, 0]})
-    drawn = draw_study(STUDIES["switches"](), DIGITS, tmp_path)
-    assert {verdict.numbers for verdict in drawn.verdicts} == {"no runs with switches in every quarter"}
+    write_switches(tmp_path / "study", {0: [5, 0, 5, 0]}, {0: [5, 0, 5, 0]})
+    found = switch_verdicts(tmp_path / "study")
+    assert {verdict.numbers for verdict in found} == {"no runs with switches in every quarter"}
 
 
 def test_the_one_switch_that_the_ramp_makes_is_not_counted(tmp_path):

@@ -3,10 +3,11 @@
 import base64
 import hashlib
 import os
+from functools import cache
 from pathlib import Path
 from typing import Any
 
-from jinja2 import Environment, FileSystemLoader, StrictUndefined
+from jinja2 import Environment, FileSystemLoader, StrictUndefined, Template
 from markupsafe import Markup
 
 from ...atomic import write_text
@@ -53,16 +54,9 @@ def write_figures(run_folder: str | os.PathLike[str], *, only_missing: bool = Fa
 
 
 def _page(run: Run) -> str:
-    environment = Environment(
-        loader=FileSystemLoader(HERE),
-        autoescape=True,
-        undefined=StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
     style, script = _file("chart.css") + _file("page.css"), _file("hover.js")
     weights = model_file(run)
-    return environment.get_template("template.html").render(
+    return _template().render(
         run=run,
         policy=_policy(style, script),
         style=Markup(style),
@@ -83,6 +77,18 @@ def _page(run: Run) -> str:
         code=load_code(run, weights) if weights else None,
         commands=commands(run),
     )
+
+
+@cache
+def _template() -> Template:
+    environment = Environment(
+        loader=FileSystemLoader(HERE),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    return environment.get_template("template.html")
 
 
 def _part_charts(run: Run) -> dict[str, Markup]:

@@ -99,6 +99,7 @@ class TableMobileNet(_Table):
     )
 
 
+@cache
 def allocated_macs(network: str, sparsity: float, allocation: str, dense: tuple[object, ...]) -> float:
     """Return the multiply-adds of a network whose layers share a sparsity by an allocation, without training.
 
