@@ -350,12 +350,12 @@ def test_without_kernels_torch_computes_the_same_bytes(fast, typical):
         (
             [torch.zeros(3, 24, 24)],
             ValueError,
-            "the input has 3 dimensions, 3x24x24; the model was compiled for 4, 1x3x24x24",
+            "calibration input 0: the input has 3 dimensions, 3x24x24; the model was compiled for 4, 1x3x24x24",
         ),
         (
             [torch.full((1, 3, 24, 24), torch.nan)],
             ValueError,
-            "a calibration input leads to NaN or infinite numbers (value 'x')",
+            "calibration input 0: it leads to NaN or infinite numbers in layer 'stem.0'",
         ),
     ],
 )
@@ -363,6 +363,77 @@ def test_calibration_inputs_that_make_no_sense_are_refused(model, calibration, e
     with pytest.raises(error) as caught:
         st3.engine.compile(model, torch.zeros(1, 3, 24, 24), tune=False, calibration=calibration)
     assert str(caught.value) == text
+
+
+def test_weights_whose_words_are_very_small_floats_are_not_taken_for_zero(model, typical):
+    x = typical[0]
+    wanted = st3.engine.compile(model, x, tune=False, calibration=typical)(x)
+    assert torch.set_flush_denormal(True)
+    try:
+        made = st3.engine.compile(model, x, tune=False, calibration=typical)
+    finally:
+        torch.set_flush_denormal(False)
+    torch.testing.assert_close(made(x), wanted)
+
+
+class Branching(nn.Module):
+    """Has one more layer for large pictures, so that values have other names there."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.more, self.a, self.b = (nn.Conv2d(4, 4, 3, padding=1) for _ in range(3))
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = x + 0.01 * torch.tanh(self.more(0.01 * x)) if x.shape[-1] > 20 else x
+        return self.b(torch.relu(self.a(x)))
+
+
+@pytest.mark.parametrize("calibrated", [24, 16])
+def test_ranges_belong_to_layers_whatever_else_a_shape_leads_to(calibrated):
+    torch.manual_seed(0)
+    model, inputs = Branching().eval(), {size: 2 * torch.rand(8, 4, size, size) - 1 for size in (24, 16)}
+    fast = st3.engine.compile(model, inputs[24], tune=False, calibration=[inputs[calibrated]])
+    for size, x in inputs.items():
+        with torch.no_grad():
+            assert 1e-5 < relative(fast(x), model(x)) < 0.06
+        in_int8 = 3 if size == calibrated == 24 else 2
+        assert f"In int8: {in_int8} of {3 if size == 24 else 2} layers." in fast.report()
+
+
+def test_blocks_of_four_stay_whole_though_some_filters_are_zero():
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Conv2d(8, 32, 3, padding=1), nn.ReLU(), nn.Conv2d(32, 32, 3, padding=1)).eval()
+    with torch.no_grad():
+        for conv in (model[0], model[2]):
+            outputs, inputs = conv.weight.shape[:2]
+            kept = torch.rand(outputs, inputs // 4, 1, 3, 3) < 0.1
+            conv.weight.mul_(kept.expand(-1, -1, 4, -1, -1).reshape(conv.weight.shape))
+        model[0].weight[[1, 6]] = 0
+        model[0].bias[[1, 6]] = 0
+    x = torch.randn(1, 8, 16, 16)
+    *_, last = st3.engine.compile(model, x, tune=False, calibration=[x]).program
+    words = last.weight.reshape(32, -1, 4, 3, 3).any(2).sum()
+    assert words == (model[2].weight.detach().numpy().reshape(32, 8, 4, 3, 3) != 0).any(2).sum()
+
+
+def test_a_signed_value_is_pooled_as_numbers_without_a_detour():
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Conv2d(4, 8, 3), nn.MaxPool2d(2), nn.Conv2d(8, 4, 3)).eval()
+    x = torch.randn(1, 4, 20, 20)
+    kinds = [type(step) for step in st3.engine.compile(model, x, tune=False, calibration=[x]).program]
+    assert kinds == [Quantise, QuantisedConv, MaxPool, Quantise, QuantisedConv]
+
+
+def test_inputs_of_one_shape_are_traced_once(model, monkeypatch):
+    from st3.engine import compiled
+
+    traced = []
+    real = compiled.capture
+    monkeypatch.setattr(compiled, "capture", lambda *given: traced.append(1) or real(*given))
+    st3.engine.compile(
+        model, torch.randn(1, 3, 24, 24), tune=False, calibration=[torch.randn(1, 3, 24, 24)] * 20
+    )
+    assert len(traced) == 2  # for the ranges, and for the program
 
 
 @needs_kernels

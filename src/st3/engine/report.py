@@ -4,7 +4,7 @@ from ..tables import text_table
 from .frontend import TorchCall
 from .plan.make import Choice
 from .process_state import plain_torch
-from .program import InTorch, Program
+from .program import InTorch, Layer, Program, Quantised
 from .run import Runtime, shortest_milliseconds, torch_milliseconds
 from .specialisation import OwnWay, Specialisation
 
@@ -14,24 +14,30 @@ HEAD = ["step", "kind", "weights", "zeros %", "kernel", "ms", "dense ms"]
 
 
 def report_text(
-    name: str, compiled: Specialisation | OwnWay, program: Program, in_float32: Program, threads: int
+    name: str, compiled: Specialisation | OwnWay, program: Program, in_float32: Program | None, threads: int
 ) -> str:
     """Return a table of the steps, and what runs in torch and why.
 
     All times are measured now: "ms" is the step in the engine, "dense ms" the same step in torch, in float32. The last
-    line is a whole call, including what happens between the steps.
+    line is a whole call, including what happens between the steps. `in_float32` is the program before layers were put
+    into int8, if that was asked for.
     """
     runner = compiled.runner if isinstance(compiled, Specialisation) else None
     choices = runner.choices() if runner else [_in_own_way(step) for step in program]
     in_torch = {step.name: step for step in program if isinstance(step, InTorch)}
     with plain_torch():
-        dense = torch_milliseconds(in_float32, [step.name for step in in_float32])
+        plain = in_float32 or program
+        dense = torch_milliseconds(plain, [step.name for step in plain])
         own = runner.step_milliseconds(program) if runner else {}
         whole = shortest_milliseconds(lambda: compiled(compiled.given))
     rows = [_row(choice, own, dense) for choice in choices if choice.name not in in_torch]
     rows += [_torch_row(in_torch, own, dense)] if in_torch else []
     rows += [_total(choices, whole, dense)]
-    lines = [f"{name} for an input of {compiled.shapes}: {_kernels_text(compiled, threads)}", ""]
+    lines = [f"{name} for an input of {compiled.shapes}: {_kernels_text(compiled, threads)}"]
+    if in_float32:
+        layers = sum(isinstance(step, Layer) for step in in_float32)
+        lines += [f"In int8: {sum(isinstance(step, Quantised) for step in program)} of {layers} layers."]
+    lines += [""]
     lines += [text_table(HEAD, rows, left=(0, 1, 4))]
     if in_torch:
         lines += ["", f"In torch ({len(in_torch)} of {len(program.steps)} steps):"]

@@ -44,7 +44,7 @@ static void quantised_tile(const Sparse* s, const Block* block, const Tile* tile
             for (int32_t v = 0; v < rows * columns; v++, to += LANES) {
                 const char* start = (const char*)in + s->lowest_offset + v / columns * s->in_row * 4 + v % columns * in_column;
                 ivec sum = block->first ? (ivec){0} : *(const ivec*)to;
-                for (const int32_t* each = item + k; each < item + 2 * length * outputs; each += 2 * outputs) {
+                for (const int32_t* each = item + k; each < item + 2 * (int64_t)length * outputs; each += 2 * outputs) {
                     const ivec x = *(const ivec*)(start + (uint32_t)each[0]);
                     const half weights = (half)((ivec){0} + each[outputs]);
                     sum += PAIRS(x & LOW_BYTES, (ivec)(weights << 8 >> 8)) + PAIRS((x >> 8) & LOW_BYTES, (ivec)(weights >> 8));

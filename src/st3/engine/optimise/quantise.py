@@ -27,7 +27,8 @@ from ..program import (
 )
 from ..reference import evaluate
 
-__all__ = ["Ranges", "quantise"]
+__all__ = ["Ranges", "count_words", "quantise"]
+
 
 LEAST_PIXELS = 16  # or rows, of a layer: with fewer, most lanes of a vector would be empty
 MOST_TAPS = 2**31 // (255 * 127)  # of an output: more could exceed the sums' 32 bits
@@ -35,31 +36,62 @@ TINY = 1e-30  # smaller numbers are as good as zero, and have no inverse in floa
 MOST_ZERO = 254  # the word of four bytes 255 is not a number, as a float
 
 
-class Ranges(dict[str, tuple[float, float]]):
-    """The least and the largest number of each value that a layer reads or computes, over all inputs so far."""
+class Ranges(dict[tuple[str, int], tuple[float, float]]):
+    """The least and the largest number of each source and of the target of a layer, over all inputs so far.
+
+    They belong to the names of layers, not of values: programs for different shapes number their values differently.
+    """
 
     def measure(self, program: Program, inputs: Sequence[Tensor]) -> None:
         """Include what one more input leads to."""
         values = dict(zip(program.inputs, inputs, strict=True))
-        layers = [step for step in program if isinstance(step, Conv | Linear)]
-        wanted = {name for step in layers for name in (*step.sources, step.target)}
         last_use = {source: number for number, step in enumerate(program) for source in step.sources}
         with torch.no_grad():
             for number, step in enumerate(program):
                 sources = [values[name] for name in step.sources]
                 values[step.target] = evaluate(step, sources, program.shapes[step.target])
-                for name in {*step.sources, step.target}:
-                    if last_use.get(name, number) == number:
-                        value = values.pop(name)
-                        if name in wanted:
-                            self.include(name, value)
+                for place, name in places(step).items():
+                    self.include((step.name, place), values[name])
+                for name in step.sources:
+                    if last_use[name] == number:
+                        values.pop(name, None)
 
-    def include(self, name: str, value: Tensor) -> None:
-        low, high = self.get(name, (0.0, 0.0))
+    def include(self, key: tuple[str, int], value: Tensor) -> None:
+        low, high = self.get(key, (0.0, 0.0))
         least, most = (float(each) for each in value.aminmax())
         if not math.isfinite(least + most):
-            raise ValueError(f"a calibration input leads to NaN or infinite numbers (value {name!r})")
-        self[name] = min(low, least), max(high, most)
+            raise ValueError(f"it leads to NaN or infinite numbers in layer {key[0]!r}")
+        self[key] = min(low, least), max(high, most)
+
+    def of_values(self, program: Program) -> dict[str, tuple[float, float]]:
+        """Return the ranges of a program's values, as far as they are known."""
+        found: dict[str, tuple[float, float]] = {}
+        for step in program:
+            for place, name in places(step).items():
+                if (step.name, place) in self:
+                    low, high = self[step.name, place]
+                    least, most = found.get(name, (low, high))
+                    found[name] = min(low, least), max(high, most)
+        return found
+
+
+def places(step: Step) -> dict[int, str]:
+    """Return the values of a layer by their places: its sources, and at -1 its target; nothing for other steps."""
+    return {**dict(enumerate(step.sources)), -1: step.target} if isinstance(step, Conv | Linear) else {}
+
+
+def count_words(program: Program) -> int:
+    """Return how many words of four weights that are not all zero the layers multiply, over all pixels."""
+    total = 0
+    for step in program:
+        if isinstance(step, Conv | Linear):
+            outputs, inputs = step.weight.shape[:2]
+            padded = np.zeros((outputs, inputs + -inputs % 4, *step.weight.shape[2:]), bool)
+            padded[:, :inputs] = step.weight != 0
+            shape = program.shapes[step.target]
+            words = padded.reshape(outputs, -1, 4, *step.weight.shape[2:]).any(axis=2)
+            total += int(np.count_nonzero(words)) * math.prod(shape) // shape[step.AXIS]
+    return total
 
 
 def quantise(program: Program, ranges: Ranges) -> Program:
@@ -74,7 +106,7 @@ class _Quantiser:
     """
 
     def __init__(self, program: Program, ranges: Ranges) -> None:
-        self.program, self.ranges = program, ranges
+        self.program, self.ranges = program, ranges.of_values(program)
         self.steps: list[Step] = []
         self.shapes: dict[str, Shape] = {name: program.shapes[name] for name in program.inputs}
         self.bytes: dict[tuple[str, int], Quantum] = {}
@@ -116,7 +148,8 @@ class _Quantiser:
     def reads_bytes(self, step: Step, name: str) -> bool:
         if self.fits(step) and step.sources[0] == name:
             return True
-        is_kept = isinstance(step, MaxPool) or (self.fits(step) and name in step.sources[1:])
+        is_pooled = isinstance(step, MaxPool) and self.quantum_of(name).zero == 0
+        is_kept = is_pooled or (self.fits(step) and name in step.sources[1:])
         return is_kept and step.AXIS is not None and self.wants_bytes(step.target, step.AXIS)
 
     def quantise(self, step: Conv | Linear) -> None:

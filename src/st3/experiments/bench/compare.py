@@ -15,7 +15,7 @@ from torch.utils._pytree import tree_leaves
 from ...engine.compiled import Compiled
 from ...engine.compiled import compile as compile_model
 from ...processor import instruction_sets, processor
-from .rivals import start_rivals
+from .rivals import first_words, start_rivals
 from .runtimes import Run, torch_engine
 
 __all__ = ["ENGINE", "ENGINE_INT8", "TORCH", "Comparison", "Timing", "compare", "time_call"]
@@ -115,7 +115,10 @@ def compare(
     try:
         own = [_start_engine(model, inputs, threads, tune) for model in models]
         fault = _why_not_int8(models[0])
-        in_int8 = [] if fault else [_start_engine(model, inputs, threads, tune, True) for model in models]
+        try:
+            in_int8 = [] if fault else [_start_engine(model, inputs, threads, tune, True) for model in models]
+        except ValueError as error:
+            in_int8, fault = [], first_words(error)
         others, absent = start_rivals(models[0], inputs, threads)
         absent |= {ENGINE_INT8: fault} if fault else {}
         engines = {TORCH: ("float32", torch_engine(models[0], inputs)), **others}
