@@ -349,7 +349,7 @@ def test_without_transformers_the_import_says_what_to_install(monkeypatch):
         ("total_steps", "it comes from the trainer"),
         (
             "sparsty",
-            "it takes sparsity, method, ramp, allocation, include, exclude, layer_sparsity, min_weights, ",
+            "it takes sparsity, method, ramp, allocation, block, include, exclude, layer_sparsity, min_weights, ",
         ),
     ],
 )
