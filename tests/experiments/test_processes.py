@@ -90,7 +90,8 @@ class StopAfter(Listener):
             signal.raise_signal(signal.SIGTERM)  # to the first process only; it must tell the other
 
 
-@pytest.mark.parametrize("sharded", [False, True], ids=["ddp", "fsdp"])
+# Shards resume bit for bit in tests/distributed, too, in less time.
+@pytest.mark.parametrize("sharded", [False, pytest.param(True, marks=pytest.mark.slow)], ids=["ddp", "fsdp"])
 @on_ranks(2)
 def test_they_stop_together_and_resume_bit_for_bit(tmp_path, sharded):
     train(spec(sharded=sharded), tmp_path / "whole")
@@ -158,6 +159,7 @@ def dead(tmp_path_factory):
     return folder, words, done.returncode, done.stderr
 
 
+@pytest.mark.slow
 def test_when_a_process_dies_the_run_ends_with_a_clear_message(dead):
     _, _, code, error = dead
     assert code != 0
@@ -165,6 +167,7 @@ def test_when_a_process_dies_the_run_ends_with_a_clear_message(dead):
     assert "--resume" in error
 
 
+@pytest.mark.slow
 @on_ranks(2)
 def test_when_a_process_has_died_the_run_can_be_resumed(dead):
     folder, words, _, _ = dead
