@@ -16,7 +16,7 @@ from generated import fill_tables
 ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "results" / "benchmarks"
 PROGRAM = "docs/engine_page.py"
-TABLES = ("rivals", "rivals-avx2", "networks")  # results/benchmarks/engine-NAME.json
+TABLES = ("rivals", "rivals-avx2", "networks", "networks-vnni")  # results/benchmarks/engine-NAME.json
 GENERATION = ("generation", "generation-small")  # results/benchmarks/NAME.json
 PAGES = {ROOT / "docs" / "engine.md": (*TABLES, *GENERATION), ROOT / "README.md": TABLES[:1]}
 
