@@ -34,7 +34,7 @@ def report_text(
     rows += [_torch_row(in_torch, own, dense)] if in_torch else []
     rows += [_total(choices, whole, dense)]
     lines = [f"{name} for an input of {compiled.shapes}: {_kernels_text(compiled, threads)}"]
-    if in_float32:
+    if in_float32 and runner:
         layers = sum(isinstance(step, Layer) for step in in_float32)
         lines += [f"In int8: {sum(isinstance(step, Quantised) for step in program)} of {layers} layers."]
     lines += [""]
