@@ -1,9 +1,11 @@
 """Products, sums, norms, selections and resampling agree with torch, alone and behind a layer."""
 
+import math
+
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from tests.engine.test_runtime import activations, assert_right, isas, program, sparse
 
@@ -102,6 +104,7 @@ def test_norms_of_images_agree_with_torch(shape, groups, isa, threads):
     channels = shape[1] if shape[1] % groups else groups * 2
     shape = (shape[0], channels, *shape[2:])
     groups = groups if channels % groups == 0 else 1
+    assume(math.prod(shape) > shape[0] * groups)  # torch normalises no single number
     where = {"name": "y", "sources": ("conv",), "target": "y", "eps": 1e-2}
     where |= {"scale": sparse((channels,), 1.0, 3), "shift": sparse((channels,), 1.0, 4)}
     assert_right(one_step(GroupNorm(groups=groups, **where), shape), isa, threads)

@@ -88,16 +88,10 @@ INLINE void dense_tile(const Dense* d, int32_t group, int32_t block, const Tile*
     }
 #define DENSE_NAME(R, C, S) dense_##R##_##C##_##S,
 
-SMALL_DENSE_TILES(DENSE_KERNEL)
-#if ACCUMULATORS > 14
-LARGE_DENSE_TILES(DENSE_KERNEL)
-#endif
+DENSE_TILES(DENSE_KERNEL)
 
 static const DenseKernel dense_kernels[] = {
-    SMALL_DENSE_TILES(DENSE_NAME)
-#if ACCUMULATORS > 14
-    LARGE_DENSE_TILES(DENSE_NAME)
-#endif
+    DENSE_TILES(DENSE_NAME)
 };
 
 // One group of outputs on one tile of one image.
@@ -150,16 +144,10 @@ INLINE void depthwise_tile(const Depthwise* d, const Tile* tile, const float* in
     }
 #define DEPTHWISE_NAME(R, C, S) depthwise_##R##_##C##_##S,
 
-SMALL_DEPTHWISE_TILES(DEPTHWISE_KERNEL)
-#if ACCUMULATORS > 14
-LARGE_DEPTHWISE_TILES(DEPTHWISE_KERNEL)
-#endif
+DEPTHWISE_TILES(DEPTHWISE_KERNEL)
 
 static const DepthwiseKernel depthwise_kernels[] = {
-    SMALL_DEPTHWISE_TILES(DEPTHWISE_NAME)
-#if ACCUMULATORS > 14
-    LARGE_DEPTHWISE_TILES(DEPTHWISE_NAME)
-#endif
+    DEPTHWISE_TILES(DEPTHWISE_NAME)
 };
 
 // Some tiles of one channel of one image; `in` points to its first pixel.

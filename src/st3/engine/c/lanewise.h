@@ -51,16 +51,10 @@ INLINE void lanewise_span(const Lanewise* a, const float* weight, const float* b
     }
 #define LANEWISE_NAME(R, C, S) lanewise_##R##_##C,
 
-SMALL_SPANS(LANEWISE_KERNEL)
-#if ACCUMULATORS > 14
-LARGE_SPANS(LANEWISE_KERNEL)
-#endif
+SPANS(LANEWISE_KERNEL)
 
 static const LanewiseKernel lanewise_kernels[] = {
-    SMALL_SPANS(LANEWISE_NAME)
-#if ACCUMULATORS > 14
-    LARGE_SPANS(LANEWISE_NAME)
-#endif
+    SPANS(LANEWISE_NAME)
 };
 
 // Transpose, finish and store the outputs from `first` on for one vector of pixels. Lanes without a pixel hold stale

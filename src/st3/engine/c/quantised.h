@@ -11,11 +11,6 @@
 // ---------------------------------------------------------------- sums
 
 // Rows, columns, column step and outputs per bundle of each kernel.
-#if ACCUMULATORS > 14
-#define QUANTISED_TILES(X) SMALL_QUANTISED_TILES(X) LARGE_QUANTISED_TILES(X)
-#else
-#define QUANTISED_TILES(X) SMALL_QUANTISED_TILES(X)
-#endif
 #define QUANTISED_SHAPE(R, C, S) {R, C, S, SPARSE_OUTPUTS((R) * (C))},
 static const int32_t quantised_shapes[][4] = {QUANTISED_TILES(QUANTISED_SHAPE)};
 

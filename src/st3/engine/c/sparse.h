@@ -135,16 +135,10 @@ INLINE void sparse_tile(const Sparse* s, const Block* block, const Tile* tile, c
     }
 #define SPARSE_NAME(R, C, S) sparse_##R##_##C##_##S,
 
-SMALL_TILES(SPARSE_KERNEL)
-#if ACCUMULATORS > 14
-LARGE_TILES(SPARSE_KERNEL)
-#endif
+SPARSE_TILES(SPARSE_KERNEL)
 
 static const SparseKernel sparse_kernels[] = {
-    SMALL_TILES(SPARSE_NAME)
-#if ACCUMULATORS > 14
-    LARGE_TILES(SPARSE_NAME)
-#endif
+    SPARSE_TILES(SPARSE_NAME)
 };
 
 // The part of a convolution that a task computes. Tile-major: all groups of outputs of a tile come first, so that

@@ -14,7 +14,7 @@ from ...atomic import write_text
 from ...processor import instruction_sets, processor
 from .assemble import Alternative
 
-VERSION = 5  # of the kernels: older measurements are void
+VERSION = 6  # of the kernels: older measurements are void
 MAX_TRIES = 16  # measure this many alternatives, lowest estimates first
 MIN_PER_KIND = 4  # and at least this many of each kind (sparse, dense, ...)
 MAX_COST_RATIO = 2.5  # unless their estimate exceeds the best one by this factor
