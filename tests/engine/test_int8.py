@@ -16,8 +16,8 @@ from torch import Tensor, nn
 import st3
 from st3.engine import native, schema
 from st3.engine.optimise import Ranges, quantise
+from st3.engine.plan.lower.quantised import scales_of, words_of
 from st3.engine.plan.make import make_plan
-from st3.engine.plan.quantised import scales_of, words_of
 from st3.engine.program import (
     Activation,
     Conv,

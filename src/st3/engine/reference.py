@@ -3,7 +3,7 @@
 Every kernel is tested against it, and it runs where no library was built.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import singledispatch
 
 import torch
@@ -65,11 +65,24 @@ ACTIVATIONS: Mapping[Function, Callable[[Tensor, float], Tensor]] = {
 def interpret(program: Program, *inputs: Tensor) -> tuple[Tensor, ...]:
     """Return the program's outputs for these inputs."""
     values = dict(zip(program.inputs, inputs, strict=True))
-    with torch.no_grad():
-        for step in program:
-            sources = [values[name] for name in step.sources]
-            values[step.target] = evaluate(step, sources, program.shapes[step.target])
+    values |= {
+        step.target: made for step, _, made in evaluate_all(program, inputs) if step.target in program.outputs
+    }
     return tuple(values[name] for name in program.outputs)
+
+
+def evaluate_all(program: Program, inputs: Sequence[Tensor]) -> Iterator[tuple[Step, list[Tensor], Tensor]]:
+    """Yield every step with its sources and its result; a value is kept until its last use."""
+    values = dict(zip(program.inputs, inputs, strict=True))
+    last_use = {source: number for number, step in enumerate(program) for source in step.sources}
+    for number, step in enumerate(program):
+        sources = [values[name] for name in step.sources]
+        with torch.no_grad():  # not around `yield`: the caller's mode is its own
+            values[step.target] = evaluate(step, sources, program.shapes[step.target])
+        yield step, sources, values[step.target]
+        for name in step.sources:
+            if last_use[name] == number:
+                values.pop(name, None)
 
 
 def activate(x: Tensor, activation: Activation | None) -> Tensor:

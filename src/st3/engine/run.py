@@ -3,7 +3,7 @@
 import time
 import warnings
 from collections.abc import Callable, Sequence
-from functools import cache
+from functools import cache, partial
 from typing import NoReturn, Protocol
 
 import torch
@@ -14,7 +14,7 @@ from .plan.make import Choice, Planned, TorchStep, make_plan
 from .plan.tune import Tuner, cache_file
 from .plan.values import PlainArray
 from .program import Program, Shape
-from .reference import evaluate, interpret
+from .reference import evaluate, evaluate_all, interpret
 
 __all__ = ["NoKernelsWarning", "Runner", "Runtime", "TorchRuntime", "make_runner", "shortest_milliseconds"]
 
@@ -198,17 +198,12 @@ def _warn_once(reason: str) -> None:
 def torch_milliseconds(program: Program, names: Sequence[str]) -> dict[str, float]:
     """Return the time of these steps of a program in torch, which does not skip zeros."""
     found: dict[str, float] = {}
-    values = {name: empty_tensor(program.shapes[name]).zero_() for name in program.inputs}
-    last_use = {source: number for number, step in enumerate(program) for source in step.sources}
-    with torch.no_grad():
-        for number, step in enumerate(program):
-            sources, shape = [values[name] for name in step.sources], program.shapes[step.target]
-            values[step.target] = evaluate(step, sources, shape)
-            if step.name in names:
-                found[step.name] = shortest_milliseconds(lambda: evaluate(step, sources, shape))  # noqa: B023
-            for name in step.sources:
-                if last_use[name] == number:
-                    values.pop(name, None)
+    inputs = [empty_tensor(program.shapes[name]).zero_() for name in program.inputs]
+    for step, sources, _ in evaluate_all(program, inputs):
+        if step.name in names:
+            call = partial(evaluate, step, sources, program.shapes[step.target])
+            with torch.no_grad():
+                found[step.name] = shortest_milliseconds(call)
     return found
 
 

@@ -8,7 +8,6 @@ from collections.abc import Sequence
 from dataclasses import fields, replace
 
 import numpy as np
-import torch
 from torch import Tensor
 
 from ..program import (
@@ -25,7 +24,7 @@ from ..program import (
     Shape,
     Step,
 )
-from ..reference import evaluate
+from ..reference import evaluate_all
 
 __all__ = ["Ranges", "count_words", "quantise"]
 
@@ -44,17 +43,10 @@ class Ranges(dict[tuple[str, int], tuple[float, float]]):
 
     def measure(self, program: Program, inputs: Sequence[Tensor]) -> None:
         """Include what one more input leads to."""
-        values = dict(zip(program.inputs, inputs, strict=True))
-        last_use = {source: number for number, step in enumerate(program) for source in step.sources}
-        with torch.no_grad():
-            for number, step in enumerate(program):
-                sources = [values[name] for name in step.sources]
-                values[step.target] = evaluate(step, sources, program.shapes[step.target])
-                for place, name in places(step).items():
-                    self.include((step.name, place), values[name])
-                for name in step.sources:
-                    if last_use[name] == number:
-                        values.pop(name, None)
+        for step, sources, made in evaluate_all(program, inputs):
+            if isinstance(step, Conv | Linear):
+                for place, value in (*enumerate(sources), (-1, made)):
+                    self.include((step.name, place), value)
 
     def include(self, key: tuple[str, int], value: Tensor) -> None:
         low, high = self.get(key, (0.0, 0.0))
