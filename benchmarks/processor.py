@@ -6,8 +6,10 @@
     second cache   ... aligned, from 512 KB (L2)
     third cache    ... aligned, from 16 MB (L3)
 
-on one thread, and on two at the same time, which shows what a second thread can gain. Compiles a small C program for
-this processor (needs cc). The cases are interleaved; GFLOP/s, maximum and median of the rounds.
+on one thread, and on two at the same time, which shows what a second thread can gain. Then what two threads pay for
+working on one value: nanoseconds per cache line when each writes 512 KB, all wait, and each reads what itself or the
+other one wrote. Compiles a small C program for this processor (needs cc). The cases are interleaved; GFLOP/s, maximum
+and median of the rounds.
 """
 
 import argparse
@@ -17,11 +19,14 @@ import subprocess
 import tempfile
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 from timing import record, take_turns
 
 SOURCE = r"""
+#include <stdatomic.h>
 #include <stdint.h>
+#include <time.h>
 #ifdef __AVX512F__
 #define BYTES 64
 #else
@@ -50,9 +55,39 @@ void loads(const float* in, int64_t vectors, float* out, int64_t times) {
     for (int i = 0; i < LANES; i++) out[i] = sums[0][i];
 }
 int64_t lanes(void) { return LANES; }
+
+/* Write one buffer and read the other, again and again; `taken` gets the seconds of every write and read. */
+static _Atomic int64_t arrived;
+static void wait_for_both(int64_t* goal) {
+    *goal += 2;
+    for (atomic_fetch_add(&arrived, 1); atomic_load(&arrived) < *goal;) {}
+}
+static double now(void) {
+    struct timespec t;
+    clock_gettime(CLOCK_MONOTONIC, &t);
+    return t.tv_sec + 1e-9 * t.tv_nsec;
+}
+void exchange(float* own, const float* read, int64_t lines, int64_t rounds, double* taken, float* out) {
+    int64_t goal = 0;
+    vec sum = {0};
+    for (int64_t r = 0; r < rounds; r++) {
+        wait_for_both(&goal);
+        double begin = now();
+        for (int64_t i = 0; i < lines * 16; i += LANES) *(vec*)(own + i) = sum;
+        taken[2 * r] = now() - begin;
+        wait_for_both(&goal);
+        begin = now();
+        for (int64_t i = 0; i < lines * 16; i += LANES) sum += *(const vec*)(read + i);
+        taken[2 * r + 1] = now() - begin;
+    }
+    for (int i = 0; i < LANES; i++) out[i] = sum[i];
+}
+void begin_exchange(void) { atomic_store(&arrived, 0); }
 """
 SIZES = {"first cache": 16 << 10, "split lines": 16 << 10, "second cache": 512 << 10, "third cache": 16 << 20}
 PRODUCTS = 3e8  # scalar multiply-adds per timing
+LINES = (512 << 10) // 64  # cache lines that each thread writes and reads in the exchange
+EXCHANGES = 200  # per round
 
 
 class Work:
@@ -82,6 +117,36 @@ class Work:
         return 2.0 * self.lanes * (self.vectors or 12) * self.times
 
 
+def measure_exchange(library: ctypes.CDLL, pool: ThreadPoolExecutor, rounds: int) -> list[dict[str, Any]]:
+    """Return the nanoseconds per line to write a buffer, and to read one that the same or the other thread wrote."""
+    memory = (ctypes.c_float * (2 * 16 * LINES + 16))()
+    start = ctypes.addressof(memory) + -ctypes.addressof(memory) % 64
+    buffers = [start, start + 64 * LINES]
+    taken = {shift: [(ctypes.c_double * (2 * EXCHANGES))() for _ in buffers] for shift in (0, 1)}
+    found: dict[tuple[int, int], list[float]] = {}
+    for _ in range(rounds):
+        for shift, times in taken.items():
+            library.begin_exchange()
+
+            def run(thread: int, shift: int = shift, times: list[Any] = times) -> None:
+                own, read = buffers[thread], buffers[(thread + shift) % 2]
+                sizes = ctypes.c_int64(LINES), ctypes.c_int64(EXCHANGES)
+                out = (ctypes.c_float * 16)()
+                library.exchange(ctypes.c_void_p(own), ctypes.c_void_p(read), *sizes, times[thread], out)
+
+            list(pool.map(run, (0, 1)))
+            for kind in (0, 1):
+                found.setdefault((shift, kind), []).extend(
+                    1e9 * each / LINES for each in times[0][2 + kind :: 2]
+                )
+    rows = []
+    for (shift, kind), each in found.items():
+        case = f"{('write', 'read')[kind]}, {('own', 'exchanged')[shift]}"
+        best, middle = round(min(each), 2), round(statistics.median(each), 2)
+        rows.append({"case": case, "ns per line": {"min": best, "median": middle}})
+    return rows
+
+
 def compile_library(folder: Path) -> ctypes.CDLL:
     source, library = folder / "limits.c", folder / "limits.so"
     source.write_text(SOURCE)
@@ -109,6 +174,7 @@ def main() -> None:
             contestants[f"{case}, 1 thread"] = pair[0].run
             contestants[f"{case}, 2 threads"] = lambda pair=pair: [*pool.map(Work.run, pair)]
         seconds = take_turns(contestants, given.rounds)
+        exchanged = measure_exchange(library, pool, given.rounds)
     rows = []
     for case, pair in both.items():
         one = [pair[0].flops / s / 1e9 for s in seconds[f"{case}, 1 thread"]]
@@ -125,7 +191,7 @@ def main() -> None:
                 },
             }
         )
-    record(given.output, {"rounds": given.rounds, "multiply-adds per timing": PRODUCTS}, rows)
+    record(given.output, {"rounds": given.rounds, "multiply-adds per timing": PRODUCTS}, rows + exchanged)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Write the engine's tables against other engines: in docs/engine.md all of them, in README.md the first.
+"""Write the engine's tables against other engines: in docs/engine.md all of them, in README.md some rows of the first.
 
     python docs/engine_page.py
 
@@ -18,24 +18,30 @@ RESULTS = ROOT / "results" / "benchmarks"
 PROGRAM = "docs/engine_page.py"
 TABLES = ("rivals", "rivals-avx2", "networks", "networks-vnni")  # results/benchmarks/engine-NAME.json
 GENERATION = ("generation", "generation-small")  # results/benchmarks/NAME.json
-PAGES = {ROOT / "docs" / "engine.md": (*TABLES, *GENERATION), ROOT / "README.md": TABLES[:1]}
+SHORT = "rivals-short"  # some rows of the first table
+PAGES = {ROOT / "docs" / "engine.md": (*TABLES, *GENERATION), ROOT / "README.md": (SHORT,)}
 
 
 def tables(names: tuple[str, ...]) -> dict[str, str]:
     """Return tables and the remarks on them, by their name in the pages."""
     sys.path.insert(0, str(ROOT / "benchmarks"))
-    from engine_table import remarks, rivals_table
+    import engine_table
 
     made = {}
     for name in names:
-        file = RESULTS / f"{name if name in GENERATION else f'engine-{name}'}.json"
+        file = (
+            RESULTS
+            / f"{name if name in GENERATION else f'engine-{TABLES[0] if name == SHORT else name}'}.json"
+        )
         if not file.exists():
             continue  # its table stays empty
         found = json.loads(file.read_text(encoding="utf-8"))
         if name in GENERATION:
             made[name] = generation_table(found)
         else:
-            made[name] = f"{rivals_table(found['rows'])}\n\n{remarks(found['rows'])}\n"
+            shown = engine_table.SHORT if name == SHORT else ()
+            table = engine_table.rivals_table(found["rows"], shown)
+            made[name] = f"{table}\n\n{engine_table.remarks(found['rows'])}\n"
     return made
 
 
