@@ -1,48 +1,63 @@
-"""Write the engine's tables against other engines: in docs/engine.md all of them, in README.md some rows of the first.
+"""Write the engine's tables: in docs/engine.md all of them, in README.md some rows of the first.
 
     python docs/engine_page.py
 
-It reads what benchmarks/engine.py and benchmarks/generation.py measure, one file per table and processor. A test fails
-while the pages say something else than this program would write.
+It reads what benchmarks/engine.py, engine_threads.py and generation.py measure. A test fails while the pages say
+something else than this program would write.
 """
 
 import json
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from generated import fill_tables
-
 ROOT = Path(__file__).parents[1]
+sys.path.insert(0, str(ROOT / "benchmarks"))
+
+import engine_table  # noqa: E402
+from generated import fill_tables  # noqa: E402
+
 RESULTS = ROOT / "results" / "benchmarks"
 PROGRAM = "docs/engine_page.py"
-TABLES = ("rivals", "rivals-avx2", "networks", "networks-vnni")  # results/benchmarks/engine-NAME.json
-GENERATION = ("generation", "generation-small")  # results/benchmarks/NAME.json
-SHORT = "rivals-short"  # some rows of the first table
-PAGES = {ROOT / "docs" / "engine.md": (*TABLES, *GENERATION), ROOT / "README.md": (SHORT,)}
 
 
 def tables(names: tuple[str, ...]) -> dict[str, str]:
     """Return tables and the remarks on them, by their name in the pages."""
-    sys.path.insert(0, str(ROOT / "benchmarks"))
-    import engine_table
-
     made = {}
     for name in names:
-        file = (
-            RESULTS
-            / f"{name if name in GENERATION else f'engine-{TABLES[0] if name == SHORT else name}'}.json"
-        )
-        if not file.exists():
-            continue  # its table stays empty
-        found = json.loads(file.read_text(encoding="utf-8"))
-        if name in GENERATION:
-            made[name] = generation_table(found)
-        else:
-            shown = engine_table.SHORT if name == SHORT else ()
-            table = engine_table.rivals_table(found["rows"], shown)
-            made[name] = f"{table}\n\n{engine_table.remarks(found['rows'])}\n"
+        files, write = TABLES[name]
+        found = [json.loads((RESULTS / f"{file}.json").read_text(encoding="utf-8")) for file in files]
+        made[name] = write(*found)
     return made
+
+
+def rivals(found: dict[str, Any], *, is_short: bool = False) -> str:
+    """Return the engine's speed beside that of dense engines, with remarks."""
+    table = engine_table.rivals_table(found["rows"], engine_table.SHORT if is_short else ())
+    return f"{table}\n\n{engine_table.remarks(found['rows'])}\n"
+
+
+def short_rivals(found: dict[str, Any]) -> str:
+    return rivals(found, is_short=True)
+
+
+def threads(*processors: dict[str, Any]) -> str:
+    """Return what a second thread gains on each processor, in the engine and in ONNX Runtime."""
+    heads = ["network, 90 % zeros", "pictures"]
+    lines: dict[str, list[str]] = {}
+    for found in processors:
+        note = " (AMX)" if "amx_tile" in found["environment"]["instruction sets"] else ""
+        heads += [f"engine{note}", f"ONNX Runtime{note}"]
+        for row in found["rows"]:
+            network, _, batch = row["row"].split(":")
+            name = engine_table.NETWORKS[network]
+            cells = lines.setdefault(row["row"], [name, batch.removeprefix("b")])
+            for engine in ("engine", "ONNX Runtime"):
+                cells.append(f"{row[engine]['gain']['min']:.2f} / {row[engine]['gain']['median']:.2f}")
+    return (
+        "\n".join(f"| {' | '.join(line)} |" for line in [heads, ["---"] * len(heads), *lines.values()]) + "\n"
+    )
 
 
 def generation_table(found: dict[str, Any]) -> str:
@@ -69,6 +84,25 @@ def generation_table(found: dict[str, Any]) -> str:
         f"(threads): {rivals}.\nThe processor: {found['environment']['processor']}.\n"
     )
 
+
+TABLES: dict[
+    str, tuple[tuple[str, ...], Callable[..., str]]
+] = {  # the files under results/benchmarks, and the writer
+    "rivals-short": (("engine-rivals",), short_rivals),
+    "rivals": (("engine-rivals",), rivals),
+    "rivals-amx": (("engine-rivals-amx",), rivals),
+    "rivals-avx2": (("engine-rivals-avx2",), rivals),
+    "networks": (("engine-networks",), rivals),
+    "networks-vnni": (("engine-networks-vnni",), rivals),
+    "threads": (("engine-threads", "engine-threads-amx"), threads),
+    "generation": (("generation",), generation_table),
+    "generation-small": (("generation-small",), generation_table),
+}
+SHORT = ("rivals-short",)
+PAGES = {
+    ROOT / "docs" / "engine.md": tuple(name for name in TABLES if name not in SHORT),
+    ROOT / "README.md": SHORT,
+}
 
 if __name__ == "__main__":
     for page, names in PAGES.items():
