@@ -79,6 +79,10 @@ def remarks(rows: Rows) -> str:
     absent = {name: why for row in rows for name, why in row["absent"].items()}
     sentences = [f"{name} was not measured: {why}." for name, why in absent.items()]
     sentences += [_differences(rows), _steps_in_torch(rows)]
+    rounds = sorted({row["rounds"] for row in rows})
+    sentences.append(
+        f"Each engine was called {' to '.join(map(str, rounds[:: max(1, len(rounds) - 1)]))} times."
+    )
     processors = " or ".join(sorted({row["processor"] for row in rows}))
     sentences.append(f"The processor: {processors}.")
     if any(row["clock"] == "processor" for row in rows):
@@ -109,6 +113,8 @@ def _steps_in_torch(rows: Rows) -> str:
 
 def overtaking(rows: Rows, name: str = OWN) -> str:
     """Return from which sparsity on the engine is ahead of dense int8 by 5 %, in minimum and in median."""
+    if not any(_rivals(row) for row in rows):
+        return ""
     ahead = None
     for row in sorted(rows, key=_sparsity, reverse=True):
         if not _is_ahead(row, name):
@@ -121,11 +127,15 @@ def overtaking(rows: Rows, name: str = OWN) -> str:
 
 
 def _is_ahead(row: dict[str, Any], name: str) -> bool:
-    own = _timing(row, name)
-    rivals = [each for each in row["engines"] if each["name"] in DENSE and each["precision"] == "int8"]
+    own, rivals = _timing(row, name), _rivals(row)
     return bool(rivals) and all(
         GAIN * own[key] <= min(each[key] for each in rivals) for key in ("min_ms", "median_ms")
     )
+
+
+def _rivals(row: dict[str, Any]) -> list[dict[str, Any]]:
+    """Return the timings of dense engines in int8."""
+    return [each for each in row["engines"] if each["name"] in DENSE and each["precision"] == "int8"]
 
 
 def _dense(rows: Rows, name: str) -> str:

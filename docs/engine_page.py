@@ -8,7 +8,8 @@ something else than this program would write.
 
 import json
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Collection
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -32,14 +33,10 @@ def tables(names: tuple[str, ...]) -> dict[str, str]:
     return made
 
 
-def rivals(found: dict[str, Any], *, is_short: bool = False) -> str:
-    """Return the engine's speed beside that of dense engines, with remarks."""
-    table = engine_table.rivals_table(found["rows"], engine_table.SHORT if is_short else ())
+def rivals(found: dict[str, Any], shown: Collection[tuple[str, str]] = ()) -> str:
+    """Return the engine's speed beside that of dense engines, with remarks; `shown` as in `rivals_table`."""
+    table = engine_table.rivals_table(found["rows"], shown)
     return f"{table}\n\n{engine_table.remarks(found['rows'])}\n"
-
-
-def short_rivals(found: dict[str, Any]) -> str:
-    return rivals(found, is_short=True)
 
 
 def threads(*processors: dict[str, Any]) -> str:
@@ -88,7 +85,7 @@ def generation_table(found: dict[str, Any]) -> str:
 TABLES: dict[
     str, tuple[tuple[str, ...], Callable[..., str]]
 ] = {  # the files under results/benchmarks, and the writer
-    "rivals-short": (("engine-rivals",), short_rivals),
+    "rivals-short": (("engine-rivals",), partial(rivals, shown=engine_table.SHORT)),
     "rivals": (("engine-rivals",), rivals),
     "rivals-amx": (("engine-rivals-amx",), rivals),
     "rivals-avx2": (("engine-rivals-avx2",), rivals),
@@ -98,10 +95,9 @@ TABLES: dict[
     "generation": (("generation",), generation_table),
     "generation-small": (("generation-small",), generation_table),
 }
-SHORT = ("rivals-short",)
 PAGES = {
-    ROOT / "docs" / "engine.md": tuple(name for name in TABLES if name not in SHORT),
-    ROOT / "README.md": SHORT,
+    ROOT / "docs" / "engine.md": tuple(TABLES)[1:],
+    ROOT / "README.md": tuple(TABLES)[:1],
 }
 
 if __name__ == "__main__":

@@ -99,6 +99,9 @@ def test_an_example_that_is_not_a_tensor():
     assert refusal(st3.engine.compile, net(), 3, kind=TypeError) == (
         "example_input must be a tensor, a tuple of arguments or a dict of named arguments, got int"
     )
+    assert refusal(st3.engine.compile, net(), (2, 2, 4, 4), kind=TypeError) == (
+        "example_input holds no tensor; it must be an input of the model, not its shape"
+    )
 
 
 def test_an_example_that_the_model_itself_refuses():
@@ -162,6 +165,10 @@ def test_a_call_with_other_arguments(fast):
     assert (
         refusal(fast, None, kind=TypeError)
         == "the input is None; the model was compiled for a tensor of shape 2x2x4x4"
+    )
+    assert (
+        refusal(fast, IMAGES.numpy(), kind=TypeError)
+        == "the input is of type ndarray; the model was compiled for a tensor of shape 2x2x4x4"
     )
 
 

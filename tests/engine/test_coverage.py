@@ -71,11 +71,13 @@ def llama() -> nn.Module:
     return LlamaForCausalLM(LlamaConfig(num_hidden_layers=2, use_cache=False, **sizes))
 
 
-# The embeddings, and one step per attention; BERT also picks the first token.
+# Positions and masks; Llama turns the queries and keys of each of its two layers by their positions.
 @pytest.mark.slow
-@pytest.mark.parametrize(("make", "most"), [(bert, 4), (gpt2, 3), (llama, 3)])
-@pytest.mark.parametrize("tokens", [9, 1])
-def test_a_transformer_leaves_attention_and_embeddings_to_torch(make, most, tokens):
+@pytest.mark.parametrize(
+    ("make", "tokens", "most"),
+    [(bert, 9, 3), (bert, 1, 3), (gpt2, 9, 1), (gpt2, 1, 1), (llama, 9, 4), (llama, 1, 12)],
+)
+def test_a_transformer_leaves_few_steps_to_torch(make, tokens, most):
     torch.manual_seed(0)
     model = make().eval()
     ids = torch.randint(0, 50, (1, tokens))

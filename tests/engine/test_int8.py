@@ -357,12 +357,30 @@ def test_without_kernels_torch_computes_the_same_bytes(fast, typical):
             ValueError,
             "calibration input 0: it leads to NaN or infinite numbers in layer 'stem.0'",
         ),
+        (
+            [torch.zeros(1, 3, 24, 24), None],
+            TypeError,
+            "calibration input 1 must be a tensor, a tuple of arguments or a dict of named arguments, got NoneType",
+        ),
+        (
+            [(torch.zeros(1, 3, 24, 24), torch.zeros(1))],
+            ValueError,
+            "calibration input 0: Bottleneck was compiled for arguments of the form (...), got (..., ...); leave "
+            "labels out, as in calibration=[x for x, _ in loader]",
+        ),
     ],
 )
 def test_calibration_inputs_that_make_no_sense_are_refused(model, calibration, error, text):
     with pytest.raises(error) as caught:
         st3.engine.compile(model, torch.zeros(1, 3, 24, 24), tune=False, calibration=calibration)
     assert str(caught.value) == text
+
+
+def test_layers_whose_calibration_was_always_zero_stay_in_float32(model, typical):
+    fast = st3.engine.compile(
+        model, typical[0], tune=False, calibration=[torch.zeros_like(each) for each in typical]
+    )
+    assert "stem.0" not in [step.name for step in fast.program if isinstance(step, Quantised)]
 
 
 def test_weights_whose_words_are_very_small_floats_are_not_taken_for_zero(model, typical):

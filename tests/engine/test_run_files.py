@@ -152,7 +152,7 @@ def message(kind: type[Exception], call, *args, **kwargs) -> str:
 def test_calls_that_do_not_fit_are_refused(file, x):
     loaded = st3.engine.load(file)
     assert message(ValueError, loaded, x[:1]) == (
-        "an input has shape 1x3x11x9; model.st3run was made for 2x3x11x9: save a file for this shape"
+        "input 'x' has shape 1x3x11x9; model.st3run was made for 2x3x11x9: save a file for this shape"
     )
     assert message(ValueError, loaded, x.double()) == (
         "the input is torch.float64; the model was compiled for torch.float32"
@@ -197,6 +197,9 @@ def test_models_that_are_not_all_kernels_on_tensors_are_refused(tmp_path):
     fast = st3.engine.compile(nn.Linear(4, 3).eval(), torch.randn(2, 4), tune=False)
     assert message(ValueError, fast.save, path, instruction_sets=["neon"]).startswith(
         "cannot save Linear for 'neon': the instruction sets of this processor and library are "
+    )
+    assert message(TypeError, fast.save, path, instruction_sets="avx2") == (
+        "instruction_sets must be a list of names, such as ['avx2'], got a string"
     )
     assert not path.exists()
 

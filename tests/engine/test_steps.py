@@ -8,7 +8,9 @@ import torch
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 from tests.engine.test_runtime import activations, assert_right, isas, program, sparse
+from torch import nn
 
+import st3
 from st3.engine import native
 from st3.engine.program import (
     Add,
@@ -109,6 +111,15 @@ def test_norms_of_images_agree_with_torch(shape, groups, isa, threads):
     where |= {"scale": sparse((channels,), 1.0, 3), "shift": sparse((channels,), 1.0, 4)}
     assert_right(one_step(GroupNorm(groups=groups, **where), shape), isa, threads)
     assert_right(one_step(Norm(axis=1, **where), shape), isa, threads)
+
+
+def test_a_group_norm_of_constant_channels_is_its_shift():
+    norm = nn.GroupNorm(4, 4).eval()
+    with torch.no_grad():
+        norm.bias.copy_(torch.arange(4.0))
+    x = torch.tensor([0.532, -0.357, 1e3, 0.1]).view(1, 4, 1, 1).expand(2, 4, 6, 5).contiguous()
+    wanted = torch.arange(4.0).view(1, 4, 1, 1).expand_as(x)
+    torch.testing.assert_close(st3.engine.compile(norm, x, tune=False)(x), wanted, rtol=0, atol=1e-6)
 
 
 def mixture(seed, size, of):

@@ -6,6 +6,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch.nn.parameter import UninitializedParameter
+from torch.utils._pytree import tree_leaves
 
 __all__ = [
     "calibration_arguments",
@@ -67,8 +68,12 @@ def _check_finite(what: str, tensor: Tensor) -> None:
         raise ValueError(f"{what} has NaN or infinite values ({bad} of {tensor.numel()})")
 
 
-def example_arguments(example: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
+def example_arguments(example: Any, what: str = "example_input") -> tuple[tuple[Any, ...], dict[str, Any]]:
     """Return the positional and keyword arguments of an example input."""
+    if isinstance(example, tuple | list) and not any(
+        isinstance(leaf, Tensor) for leaf in tree_leaves(example)
+    ):
+        raise TypeError(f"{what} holds no tensor; it must be an input of the model, not its shape")
     match example:
         case Tensor():
             return (example,), {}
@@ -77,8 +82,7 @@ def example_arguments(example: Any) -> tuple[tuple[Any, ...], dict[str, Any]]:
         case dict():
             return (), dict(example)
     raise TypeError(
-        "example_input must be a tensor, a tuple of arguments or a dict of named arguments, "
-        f"got {type(example).__name__}"
+        f"{what} must be a tensor, a tuple of arguments or a dict of named arguments, got {type(example).__name__}"
     )
 
 
@@ -89,7 +93,9 @@ def calibration_arguments(calibration: Any) -> list[tuple[tuple[Any, ...], dict[
             "calibration must be a list of inputs, each like example_input, got "
             f"{type(calibration).__name__}; for a single one: calibration=[x]"
         )
-    found = [example_arguments(each) for each in calibration]
+    found = [
+        example_arguments(each, f"calibration input {number}") for number, each in enumerate(calibration)
+    ]
     if not found:
         raise ValueError("calibration holds no input: int8 needs the ranges that occur for typical inputs")
     return found
@@ -119,7 +125,10 @@ def check_input(leaves: Sequence[Any], expected: Sequence[Any] | None = None) ->
 
 
 def _describe(leaf: Any) -> str:
-    return f"a tensor of shape {shape_text(leaf)}" if isinstance(leaf, Tensor) else repr(leaf)
+    if isinstance(leaf, Tensor):
+        return f"a tensor of shape {shape_text(leaf)}"
+    is_short = leaf is None or isinstance(leaf, bool | int | float | str)
+    return repr(leaf) if is_short else f"of type {type(leaf).__name__}"
 
 
 def _check_same_kind(what: str, leaf: Tensor, like: Tensor) -> None:

@@ -145,7 +145,9 @@ class Compiled:
                         programs[key] = fuse_all(self._without_states(_translate(model, args, kwargs, ())))
                     found.measure(programs[key], float_bits(leaves))
             except (TypeError, ValueError) as error:
-                raise type(error)(f"calibration input {number}: {error}") from error
+                has_more = len(tree_flatten((args, kwargs))[0]) > len(self._example)
+                hint = "; leave labels out, as in calibration=[x for x, _ in loader]" if has_more else ""
+                raise type(error)(f"calibration input {number}: {error}{hint}") from error
         return found
 
     def _without_states(self, translation: Translation) -> Program:

@@ -124,11 +124,11 @@ class Loaded:
         """Return what the model returns, without gradients."""
         leaves = self._arrange(args, kwargs)
         check_input(leaves, self._expected)
-        for leaf, like in zip(leaves, self._expected, strict=True):
+        for leaf, like, given in zip(leaves, self._expected, self.inputs, strict=True):
             if leaf.shape != like.shape:
                 raise ValueError(
-                    f"an input has shape {shape_text(leaf)}; {self._asked[0].name} was made for {shape_text(like)}: "
-                    "save a file for this shape"
+                    f"input {given.name!r} has shape {shape_text(leaf)}; {self._asked[0].name} was made for "
+                    f"{shape_text(like)}: save a file for this shape"
                 )
         with plain_torch():
             inputs = [each.detach().resolve_conj().resolve_neg().contiguous() for each in leaves]

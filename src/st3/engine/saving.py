@@ -88,6 +88,8 @@ def _order(name: str, asked: Sequence[str] | None) -> list[str]:
     usable = native.usable_instruction_sets()
     if asked is None:
         return usable
+    if isinstance(asked, str):
+        raise TypeError(f"instruction_sets must be a list of names, such as [{asked!r}], got a string")
     unknown = [each for each in asked if each not in usable]
     if unknown or not asked:
         raise ValueError(

@@ -67,7 +67,8 @@ INLINE vec image_means(vec total, int32_t image_lanes, float part) {
     return v;
 }
 
-// Tasks: groups of channels of all images.
+// Tasks: groups of channels of all images. The second pass corrects the mean: where a plane is constant, as those of dead
+// channels are, a rounded mean would be all that is left of it, divided by the root of eps.
 static void run_group_norm(const void* arguments, int32_t task, const Context* context) {
     (void)context;
     const GroupNorm* n = arguments;
@@ -76,19 +77,21 @@ static void run_group_norm(const void* arguments, int32_t task, const Context* c
     float* out = n->out + image * n->out_image + first * n->out_plane;
     vec mean = {0}, factor = {0};
     for (int pass = 0; pass < 2; pass++) {
-        vec total = {0};
+        vec total = {0}, squares = {0};
         for (int32_t c = 0; c < n->channels; c++) for (int32_t y = 0; y < n->height; y++) {
-                vec row = {0};
+                vec row = {0}, row_squares = {0};
                 for (int32_t x = 0; x < n->width; x++) {
                     vec v = load(in + c * n->in_plane + y * n->in_row + x * LANES) - mean;
-                    if (pass) v *= v;
                     if (n->mask) v = apply_mask(v, *(const ivec*)(n->mask + ((int64_t)y * n->width + x) * LANES));
                     row += v;
+                    row_squares += v * v;
                 }
                 total += row;
+                squares += row_squares;
             }
-        if (pass) factor = inverse_root(image_means(total, n->image_lanes, n->part) + n->eps);
-        else mean = image_means(total, n->image_lanes, n->part);
+        vec rest = image_means(total, n->image_lanes, n->part);
+        mean += rest;
+        if (pass) factor = inverse_root(image_means(squares, n->image_lanes, n->part) - rest * rest + n->eps);
     }
     for (int32_t c = 0; c < n->channels; c++) {
         vec scale = broadcast(n->scale ? n->scale[first + c] : 1.0f);

@@ -1,7 +1,7 @@
 // The tile sizes that have a kernel: X(rows, columns, column step). Step 0 stands for a step known only at run time.
 // A tile's sums stay in registers, so the large tiles exist only where there are 32 registers. Each size costs time when the
 // library is built. Of all sizes that were tried, these are enough: in 296 layers of ResNet-50, MobileNetV1, ResNet-20 and
-// VGG-11 (AVX-512 and AVX2) the fastest of them is on average 0.06 % slower than the fastest of all, and at most 3.2 %
+// VGG-11 (AVX-512 and AVX2) the fastest of them is on average 0.06 % slower than the fastest of all, and at most 3.1 %
 // (results/benchmarks/tile-sizes.json).
 #ifndef ST3_VARIANTS_H
 #define ST3_VARIANTS_H

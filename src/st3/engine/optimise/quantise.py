@@ -44,9 +44,8 @@ class Ranges(dict[tuple[str, int], tuple[float, float]]):
     def measure(self, program: Program, inputs: Sequence[Tensor]) -> None:
         """Include what one more input leads to."""
         for step, sources, made in evaluate_all(program, inputs):
-            if isinstance(step, Conv | Linear):
-                for place, value in (*enumerate(sources), (-1, made)):
-                    self.include((step.name, place), value)
+            for place, value in zip(places(step), (*sources, made), strict=False):
+                self.include((step.name, place), value)
 
     def include(self, key: tuple[str, int], value: Tensor) -> None:
         low, high = self.get(key, (0.0, 0.0))
@@ -56,7 +55,7 @@ class Ranges(dict[tuple[str, int], tuple[float, float]]):
         self[key] = min(low, least), max(high, most)
 
     def of_values(self, program: Program) -> dict[str, tuple[float, float]]:
-        """Return the ranges of a program's values, as far as they are known."""
+        """Return the ranges of a program's values, as far as they are known: always zero says nothing."""
         found: dict[str, tuple[float, float]] = {}
         for step in program:
             for place, name in places(step).items():
@@ -64,7 +63,7 @@ class Ranges(dict[tuple[str, int], tuple[float, float]]):
                     low, high = self[step.name, place]
                     least, most = found.get(name, (low, high))
                     found[name] = min(low, least), max(high, most)
-        return found
+        return {name: (low, high) for name, (low, high) in found.items() if high - low > TINY}
 
 
 def places(step: Step) -> dict[int, str]:
