@@ -76,7 +76,7 @@ def test_a_crashed_run_resumes_bit_for_bit(sparse, tmp_path):
                 "method 'probmask' needs a sparsity",
                 "ProbMask learns how the sparsity is shared among the layers, within one budget, so allocation='erk' "
                 "means nothing to it: leave it out, or take 'global'",
-                "method 'probmask': passes must be at least 1, got 0",
+                "method 'probmask': passes must be a whole number of at least 1, got 0",
             ],
         ),
     ],

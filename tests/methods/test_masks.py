@@ -434,7 +434,7 @@ def test_frozen_masks_stay_frozen_when_resumed(name):
 @pytest.mark.parametrize(
     ("make", "complaint"),
     [
-        (lambda: st3.methods.GMP(every=0), "every must be at least 1 step, got 0"),
+        (lambda: st3.methods.GMP(every=0), "every must be a whole number of at least 1, got 0"),
         (
             lambda: st3.methods.RigL(drop=1.0),
             "drop is a part of the active weights, above 0 and below 1, got 1.0",

@@ -381,7 +381,7 @@ def test_masks_fixed_before_the_ramp_is_over_are_refused():
 @pytest.mark.parametrize(
     ("settings", "complaint"),
     [
-        ({"passes": 0}, "passes must be at least 1, got 0"),
+        ({"passes": 0}, "passes must be a whole number of at least 1, got 0"),
         ({"lr": 0.0}, "lr must be above 0, got 0"),
         ({"finetune": 1.0}, "finetune is a part of the run, at least 0 and below 1, got 1"),
         ({"final": "best"}, "final must be 'most probable' or 'random', got 'best'"),

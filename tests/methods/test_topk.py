@@ -171,8 +171,11 @@ def test_more_weights_per_neuron_than_the_target_leaves_are_refused():
     with pytest.raises(ValueError, match=complaint):
         start(st3.methods.TopK(per_neuron=4), model)
     assert torch.equal(model[0].weight, before)
-    with pytest.raises(ValueError, match="per_neuron must be at least 0 weights, got -1"):
-        st3.methods.TopK(per_neuron=-1)
+    for per_neuron in (-1, 1.5):
+        with pytest.raises(
+            ValueError, match=f"per_neuron must be a whole number of at least 0, got {per_neuron}"
+        ):
+            st3.methods.TopK(per_neuron=per_neuron)
 
 
 @pytest.mark.parametrize("cut", [10, 45])

@@ -18,6 +18,7 @@ from typing import final
 
 from torch import Tensor
 
+from ..core.choices import check_count
 from ..core.families.mask_view import MaskView, Moment
 from ..core.families.masked import MaskMethod
 from ..core.method import METHODS
@@ -35,8 +36,7 @@ class GMP(MaskMethod):
     returns: bool = False  # momentum may bring a pruned weight back, as for the ST-3 authors
 
     def __post_init__(self) -> None:
-        if self.every < 1:
-            raise ValueError(f"every must be at least 1 step, got {self.every}")
+        check_count(self.every, "every", least=1, meaning="a number of steps")
 
     def why_not_in_blocks(self, sparsity: float) -> str:
         return ""  # all its masks come from `moment.largest`

@@ -32,6 +32,7 @@ import torch
 from torch import Tensor
 
 from ..core.budget.allocation import ALLOCATIONS
+from ..core.choices import check_count
 from ..core.families.mask_view import MaskView, Moment, exchange_weakest, random_scores, without_ties
 from ..core.families.masked import MaskMethod
 from ..core.method import METHODS
@@ -59,8 +60,7 @@ class GraNet(MaskMethod):
     seed: int = 0  # of the first masks, if there are any
 
     def __post_init__(self) -> None:
-        if self.every < 1:
-            raise ValueError(f"every must be at least 1 step, got {self.every}")
+        check_count(self.every, "every", least=1, meaning="a number of steps")
         if not LEAST <= self.exchange < 1:
             raise ValueError(
                 f"exchange is a part of the active weights, from {LEAST} to below 1, got {self.exchange}"

@@ -35,6 +35,7 @@ from typing import ClassVar, Literal, final
 import torch
 from torch import Tensor
 
+from ..core.choices import check_count
 from ..core.families.random_mask import RandomMask
 from ..core.method import METHODS
 
@@ -61,8 +62,7 @@ class ProbMask(RandomMask):
     seed: int = 0  # of the masks
 
     def __post_init__(self) -> None:
-        if self.passes < 1:
-            raise ValueError(f"passes must be at least 1, got {self.passes}")
+        check_count(self.passes, "passes", least=1, meaning="a number of masks per step")
         if not self.lr > 0:
             raise ValueError(f"lr must be above 0, got {self.lr:g}")
         if not 0 <= self.finetune < 1:

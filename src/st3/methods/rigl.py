@@ -12,6 +12,7 @@ from typing import ClassVar, final
 
 from torch import Tensor
 
+from ..core.choices import check_count
 from ..core.families.mask_view import MaskView, Moment, exchange_weakest, random_scores
 from ..core.families.masked import MaskMethod
 from ..core.method import METHODS
@@ -147,8 +148,7 @@ class Static(_ConstantSparsity):
 
 
 def _check(every: int, drop: float, until: float) -> None:
-    if every < 1:
-        raise ValueError(f"every must be at least 1 step, got {every}")
+    check_count(every, "every", least=1, meaning="a number of steps")
     if not 0 < drop < 1:
         raise ValueError(f"drop is a part of the active weights, above 0 and below 1, got {drop}")
     if not 0 < until <= 1:

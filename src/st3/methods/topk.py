@@ -29,6 +29,7 @@ from typing import ClassVar, final
 import torch
 from torch import Tensor
 
+from ..core.choices import check_count
 from ..core.families.mask_view import MaskView, Moment, first_largest, without_ties
 from ..core.families.masked import MaskMethod
 from ..core.layers.layer import Layer
@@ -51,8 +52,7 @@ class TopK(MaskMethod):
     per_neuron: int = 0  # weights that every neuron keeps at the least
 
     def __post_init__(self) -> None:
-        if self.per_neuron < 0:
-            raise ValueError(f"per_neuron must be at least 0 weights, got {self.per_neuron}")
+        check_count(self.per_neuron, "per_neuron", least=0, meaning="the weights that every neuron keeps")
 
     @property
     def clears_momentum(self) -> bool:
