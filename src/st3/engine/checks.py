@@ -70,20 +70,22 @@ def _check_finite(what: str, tensor: Tensor) -> None:
 
 def example_arguments(example: Any, what: str = "example_input") -> tuple[tuple[Any, ...], dict[str, Any]]:
     """Return the positional and keyword arguments of an example input."""
-    if isinstance(example, tuple | list) and not any(
-        isinstance(leaf, Tensor) for leaf in tree_leaves(example)
-    ):
-        raise TypeError(f"{what} holds no tensor; it must be an input of the model, not its shape")
+    found: tuple[tuple[Any, ...], dict[str, Any]]
     match example:
         case Tensor():
-            return (example,), {}
+            found = (example,), {}
         case tuple() | list():
-            return tuple(example), {}
+            found = tuple(example), {}
         case dict():
-            return (), dict(example)
-    raise TypeError(
-        f"{what} must be a tensor, a tuple of arguments or a dict of named arguments, got {type(example).__name__}"
-    )
+            found = (), dict(example)
+        case _:
+            raise TypeError(
+                f"{what} must be a tensor, a tuple of arguments or a dict of named arguments, "
+                f"got {type(example).__name__}"
+            )
+    if not any(isinstance(leaf, Tensor) for leaf in tree_leaves(found)):
+        raise TypeError(f"{what} holds no tensor; it must be an input of the model, not its shape")
+    return found
 
 
 def calibration_arguments(calibration: Any) -> list[tuple[tuple[Any, ...], dict[str, Any]]]:
