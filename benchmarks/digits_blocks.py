@@ -14,16 +14,13 @@ from pathlib import Path
 from statistics import mean, stdev
 from typing import Any
 
-import torch
 from timing import record
 from torch import nn
 
 import st3
-from st3.data import DATASETS
-from st3.experiments.rebuilt import rebuild
+from st3.experiments.evaluation import evaluate_stored
 from st3.experiments.run import train
 from st3.experiments.spec import compose
-from st3.experiments.stored_model import read_stored_model
 from st3.models import MODELS
 from st3.models.initialise import initialise
 
@@ -76,7 +73,7 @@ def measure(
         )
         found.append(train(spec, place, resume=place.exists()))
         if block > 1:
-            in_int8.append(accuracy_in_int8(place))
+            in_int8.append(evaluate_stored(place, int8=True)["accuracy"])
     accuracies = [summary["test"]["accuracy"] for summary in found]
     more = {"in int8": round(mean(in_int8), 4), "seeds in int8": in_int8} if in_int8 else {}
     return {
@@ -89,19 +86,6 @@ def measure(
         "seeds": accuracies,
         **more,
     }
-
-
-def accuracy_in_int8(run: Path) -> float:
-    """Return the test accuracy of a run's model in the engine, calibrated on the training pictures."""
-    stored = read_stored_model(run)
-    made_by = stored.made_by(None)
-    assert made_by is not None
-    splits = DATASETS["digits"](augment=False)
-    parts = (splits.train, splits.test)
-    (typical, _), (pictures, labels) = (part.batch(torch.arange(len(part)), None) for part in parts)
-    network = rebuild(stored, made_by, splits.shape).network
-    fast = st3.engine.compile(network, pictures, tune=False, calibration=[typical])
-    return round(float((fast(pictures).argmax(1) == labels).float().mean()), 4)
 
 
 def main() -> None:

@@ -33,6 +33,23 @@ def test_the_file_alone_is_enough(st3, finished):
     ]
 
 
+def test_int8_is_computed_by_the_engine_and_nearly_as_accurate(st3, finished):
+    found, wanted = (json.loads(st3("eval", finished, *words, "--json").stdout) for words in (["--int8"], []))
+    assert found.pop("layers_in_int8") == 4
+    assert found.keys() == wanted.keys()
+    assert abs(found["accuracy"] - wanted["accuracy"]) <= 0.05
+    assert 0 < abs(found["loss"] - wanted["loss"]) < 0.1
+    assert st3("eval", finished, "--int8").stdout.splitlines()[-1] == "  in int8   4 layers"
+
+
+def test_int8_is_computed_on_the_cpu_only(st3, finished):
+    answer = st3("eval", finished, "--int8", "--device", "cuda")
+    assert (answer.exit_code, answer.stderr.splitlines()[-1]) == (
+        1,
+        "error: --int8: the engine computes on the CPU: leave out --device cuda",
+    )
+
+
 def test_a_file_without_metadata_needs_model_and_data(st3, finished, tmp_path):
     write_weights(tmp_path / "plain.safetensors", read_weights(finished / "model.safetensors")[0], {})
     answer = st3("eval", "plain.safetensors")

@@ -8,6 +8,7 @@ import pytest
 import torch
 
 import st3 as library
+from st3.data import DATASETS
 from st3.engine.native import is_built
 from st3.files.weights import read_weights
 from st3.models import MODELS
@@ -103,6 +104,31 @@ def test_a_file_of_the_engine_is_written_and_gives_the_models_answers(st3, run):
     assert not list(run.glob(".*st3run*"))  # no temporary folder is left behind
 
 
+@pytest.mark.skipif(not is_built(), reason="the kernels are not built")
+def test_a_file_of_the_engine_in_int8_is_calibrated_on_training_examples(st3, run):
+    plain = st3("export", run, "--to", "engine", "--output", run / "plain.st3run")
+    answer = st3("export", run, "--to", "engine", "--int8", "--batch", "600")
+    assert answer.exit_code == 0, answer.output
+    assert "and less, in int8, inputs of 600x1x8x8; the engine gives the model's answers" in answer.stdout
+    assert "in int8" not in plain.stdout
+    pictures, _ = DATASETS["digits"](augment=False).test.batch(torch.arange(400), None)
+    x = torch.cat([pictures, pictures[:200]])
+    found = library.engine.load(run / "model.st3run")(x)
+    one = library.engine.load(run / "plain.st3run")
+    wanted = torch.cat([one(each[None]) for each in x])
+    difference = (found - wanted).abs().max() / wanted.abs().max()
+    assert 1e-4 < difference < 0.1
+
+
+def test_int8_needs_the_data_that_the_model_was_trained_on(st3, tmp_path):
+    torch.save(MODELS["digits_cnn"]().state_dict(), tmp_path / "w.pt")
+    answer = st3("export", "w.pt", "--to", "engine", "--int8", "--model", "digits_cnn", "--input", "1x8x8")
+    assert answer.exit_code == 1
+    assert answer.stderr == (
+        "error: --int8: w.pt does not say which data it was trained on, whose examples would calibrate it\n"
+    )
+
+
 @pytest.mark.parametrize(
     ("words", "message"),
     [
@@ -111,6 +137,8 @@ def test_a_file_of_the_engine_is_written_and_gives_the_models_answers(st3, run):
         (["--to", "onnx", "--values", "float16"], "export: --values float16 goes with --to sparse only"),
         (["--to", "onnx", "--batch", "4"], "export: --batch goes with --to engine only"),
         (["--threads", "2"], "export: --threads goes with --to engine only"),
+        (["--int8"], "export: --int8 goes with --to engine only"),
+        (["--to", "engine", "--data-dir", "here"], "export: --data-dir goes with --int8 only"),
         (["--output", "nowhere/m"], "--output: there is no folder nowhere"),
     ],
 )

@@ -43,6 +43,12 @@ def test_a_decoder_that_answers_otherwise_than_its_network_gets_no_file(network,
     assert not [*tmp_path.iterdir()]
 
 
+def test_a_decoder_in_int8_is_refused(network, tmp_path):
+    message = "--int8: a decoder changes its own buffers, so it cannot be computed in int8"
+    with pytest.raises(ValueError, match=message):
+        export_engine(network, TEXT, tmp_path / "model.st3run", threads=1, typical=[TEXT])
+
+
 def test_several_texts_at_once_are_refused(network, tmp_path):
     with pytest.raises(
         ValueError, match="--batch 2: the file of a decoder reads one text; leave out --batch"

@@ -23,6 +23,9 @@ def evaluate(
     split: Annotated[str, typer.Option(help="test, validation or train.", metavar="NAME")] = "test",
     batch_size: Annotated[int, typer.Option(help="Batch size.", min=1, max=10**6, metavar="N")] = 500,
     device: Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:1.", metavar="NAME")] = "auto",
+    int8: Annotated[
+        bool, typer.Option("--int8", help="In the engine in int8, calibrated on training examples.")
+    ] = False,
     as_json: Annotated[bool, typer.Option("--json", help="The result as JSON.", metavar="")] = False,
     debug: Annotated[bool, Debug] = False,
 ) -> None:
@@ -34,7 +37,14 @@ def evaluate(
     from ..training.tasks import task_of
 
     found = evaluate_stored(
-        path, data=data, data_dir=data_dir, model=model, split=split, batch_size=batch_size, device=device
+        path,
+        data=data,
+        data_dir=data_dir,
+        model=model,
+        split=split,
+        batch_size=batch_size,
+        device=device,
+        int8=int8,
     )
     if as_json:
         print(json.dumps(found, indent=2))
@@ -47,5 +57,7 @@ def evaluate(
         "loss": f"{found['loss']:.4f}",
         "sparsity": f"{100 * found['sparsity']:.2f} %",
     }
+    if int8:
+        rows["in int8"] = f"{found['layers_in_int8']} layers"
     width = max(map(len, rows))
     print("\n".join(f"  {name.ljust(width)}  {value}" for name, value in rows.items()))

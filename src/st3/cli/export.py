@@ -43,6 +43,14 @@ def export(
     threads: Annotated[
         int | None, typer.Option(help="Of an engine file (default: 1).", min=1, max=1024, metavar="N")
     ] = None,
+    int8: Annotated[
+        bool,
+        typer.Option("--int8", help="Of an engine file: layers in int8, calibrated on training examples."),
+    ] = False,
+    data_dir: Annotated[
+        Path | None,
+        typer.Option(help="With --int8: folder of the data, if they have moved.", metavar="FOLDER"),
+    ] = None,
     debug: Annotated[bool, Debug] = False,
 ) -> None:
     """Write a trained model in another format: a small sparse file, ONNX, torch.export, or for the engine.
@@ -53,7 +61,16 @@ def export(
 
     shape = None if input is None else input_shape(input)
     made = export_stored(
-        path, to, output=output, values=values, model=model, input_shape=shape, batch=batch, threads=threads
+        path,
+        to,
+        output=output,
+        values=values,
+        model=model,
+        input_shape=shape,
+        batch=batch,
+        threads=threads,
+        int8=int8,
+        data_dir=data_dir,
     )
     print(f"{made.path}\n\n{_describe(made)}")
 

@@ -3,6 +3,8 @@
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from ..core.report import report
 from ..data import Batches, Examples, Splits
 from ..training.evaluate import measure
@@ -11,8 +13,8 @@ from ..training.scores import class_scores
 from ..training.sections import SettingsError
 from ..training.tasks import TASKS
 from .build import build_model_for, build_splits
+from .calibration import calibration_inputs, compile_in_int8, count_layers_in_int8
 from .checks import check_device
-from .spec import DataSpec
 from .stored_model import StoredModel, load_into, read_stored_model
 
 __all__ = ["evaluate_stored"]
@@ -29,16 +31,21 @@ def evaluate_stored(
     split: str = "test",
     batch_size: int = 500,
     device: str = "auto",
+    int8: bool = False,
 ) -> dict[str, Any]:
     """Return loss, score and sparsity of the model in a run's folder or in a file.
 
     Network and data are those of the run. Give `data` and `model` for a file that does not name them, or to measure on
-    other data. Nothing is augmented.
+    other data. Nothing is augmented. With `int8` the engine computes it, calibrated on training examples.
     """
     check_device(device)
+    if int8:
+        if device not in ("auto", "cpu"):
+            raise SettingsError("--int8", [f"the engine computes on the CPU: leave out --device {device}"])
+        device = "cpu"
     stored = read_stored_model(Path(path))
     made_by = stored.made_by(model)
-    measured_on = _data(stored, data, data_dir)
+    measured_on = stored.data_in(data_dir, data)
     if missing := [name for name, spec in (("model", made_by), ("data", measured_on)) if spec is None]:
         faults = [f"it does not say which {name} it is for: add --{name} NAME" for name in missing]
         raise SettingsError(str(stored.path), faults)
@@ -54,9 +61,12 @@ def evaluate_stored(
         examples = _part(splits, split)
         place = {"rank": process.rank, "ranks": process.ranks}
         batches = Batches(examples.to(process.device), batch_size, seed=None, device=process.device, **place)
-        measured = measure(
-            task, network, lambda batch: class_scores(network(batch)).float(), batches, process
-        )
+        compiled = None
+        if int8:
+            example, _ = examples.batch(torch.arange(min(batch_size, len(examples))), None)
+            compiled = compile_in_int8(network, example, calibration_inputs(splits), tune=False)
+        answer = compiled or network
+        measured = measure(task, network, lambda batch: class_scores(answer(batch)).float(), batches, process)
     return {
         "file": str(stored.path),
         "model": made_by.name,
@@ -65,16 +75,8 @@ def evaluate_stored(
         task.examples: len(examples),
         **measured,
         "sparsity": sparsity,
+        **({"layers_in_int8": count_layers_in_int8(compiled)} if compiled else {}),
     }
-
-
-def _data(stored: StoredModel, name: str | None, directory: str | Path | None) -> DataSpec | None:
-    known = stored.data
-    if name is not None and (known is None or known.name != name):
-        known = DataSpec(name=name)
-    if known is None or directory is None:
-        return known
-    return known.model_copy(update={"dir": str(directory)})
 
 
 def _check_classes(stored: StoredModel, splits: Splits) -> None:

@@ -13,6 +13,8 @@ from ..files.size import SparseSize
 from ..files.sparse import VALUES, Values, save_sparse, sparse_size
 from ..files.tracing import ExportedFile
 from ..training.sections import SettingsError
+from .build import build_splits
+from .calibration import calibration_inputs
 from .checks import check_input
 from .messages import quote_error
 from .rebuilt import rebuild
@@ -45,14 +47,21 @@ def export_stored(
     input_shape: tuple[int, ...] | None = None,
     batch: int | None = None,
     threads: int | None = None,
+    int8: bool = False,
+    data_dir: str | Path | None = None,
 ) -> Export:
     """Write the model of a run's folder or of a file in the format `to`: "sparse", "onnx", "pt2" or "engine".
 
     The file is `output`, or by default lies beside the model; with rounded `values` its name says so, and the lossless
     sparse file stays. `model` and `input_shape` (channels, height, width) are needed if the source does not name them.
-    A file of the engine is for one `batch` size and number of `threads`, by default 1 each.
+    A file of the engine is for one `batch` size and number of `threads`, by default 1 each. With `int8` it computes in
+    int8, calibrated on examples that the model was trained on, whose files lie in `data_dir` if not where they were.
     """
-    _check(to, values, batch, threads)
+    _check(
+        to, values, {"--batch": batch, "--threads": threads, "--int8": int8 or None, "--data-dir": data_dir}
+    )
+    if data_dir is not None and not int8:
+        raise SettingsError("export", ["--data-dir goes with --int8 only"])
     stored = read_stored_model(Path(path))
     target = _choose_target(Path(path), stored.path, to, values, None if output is None else Path(output))
     if to == "sparse":
@@ -61,29 +70,44 @@ def export_stored(
     # A traced program needs two pictures: with one it would be fixed to a batch of 1.
     network, example = _build(stored, model, input_shape, (batch or 1) if to == "engine" else 2)
     if to == "engine":
-        program = _export_engine(network, example, target, threads or 1)
+        typical = _calibration(stored, data_dir) if int8 else None
+        program = _export_engine(network, example, target, threads or 1, typical)
     else:
         program = (export_onnx if to == "onnx" else export_program)(network, example, target)
     size = sparse_size(stored.weights, metadata=stored.about)
     return Export(stored.path, target, program.file_bytes, size, program, skips_zeros=to == "engine")
 
 
+def _calibration(stored: StoredModel, data_dir: str | Path | None) -> list[torch.Tensor]:
+    data = stored.data_in(data_dir)
+    if data is None:
+        raise SettingsError(
+            "--int8",
+            [f"{stored.path} does not say which data it was trained on, whose examples would calibrate it"],
+        )
+    return calibration_inputs(build_splits(data))
+
+
 def _export_engine(
-    network: torch.nn.Module, example: torch.Tensor, target: Path, threads: int
+    network: torch.nn.Module,
+    example: torch.Tensor,
+    target: Path,
+    threads: int,
+    typical: list[torch.Tensor] | None,
 ) -> ExportedFile:
     from ..engine.native import NativeError  # the engine is imported when it is used
     from .engine_file import export_engine
 
     try:
-        return export_engine(network, example, target, threads)
+        return export_engine(network, example, target, threads, typical)
     except (ValueError, NativeError) as error:
         raise SettingsError("export", [str(error)]) from error
 
 
-def _check(to: str, values: str, batch: int | None, threads: int | None) -> None:
+def _check(to: str, values: str, of_engine: dict[str, object]) -> None:
     faults = []
-    for option, number in (("--batch", batch), ("--threads", threads)):
-        if number is not None and to != "engine":
+    for option, given in of_engine.items():
+        if given is not None and to != "engine":
             faults.append(f"{option} goes with --to engine only")
     if to not in SUFFIXES:
         faults.append(f"--to must be one of {', '.join(SUFFIXES)}, got {to!r}")

@@ -70,6 +70,15 @@ class StoredModel:
         about = self.about.get("data")
         return None if about is None else DataSpec(name=about["name"], options=about.get("options", {}))
 
+    def data_in(self, directory: str | Path | None, name: str | None = None) -> DataSpec | None:
+        """Return the data it was trained on, or others by `name`, with their files in a folder if one is given."""
+        known = self.data
+        if name is not None and (known is None or known.name != name):
+            known = DataSpec(name=name)
+        if known is None or directory is None:
+            return known
+        return known.model_copy(update={"dir": str(directory)})
+
     def task(self, made_by: ModelSpec | None) -> Task:
         """What it was trained to do: as its file says, or what its network is made for."""
         usual = (

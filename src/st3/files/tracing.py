@@ -48,8 +48,8 @@ class Trial:
     inputs: Inputs
     outputs: list[Tensor]
 
-    def difference(self, found: Sequence[Tensor], who: str) -> float:
-        """Return the largest relative difference from other answers; ExportError if it is too large."""
+    def difference(self, found: Sequence[Tensor], who: str, limit: float = TOLERANCE) -> float:
+        """Return the largest relative difference from other answers; ExportError if it is above the limit."""
         shapes = [[tuple(tensor.shape) for tensor in tensors] for tensors in (self.outputs, found)]
         if shapes[0] != shapes[1]:
             raise ExportError(
@@ -64,10 +64,10 @@ class Trial:
             same = torch.isclose(wanted.double(), other.double(), rtol=0, atol=0, equal_nan=True)
             gap = float(torch.where(same, 0.0, (wanted.double() - other.double()).abs()).max()) / scale
             rounding = 4 * torch.finfo(wanted.dtype).eps if wanted.is_floating_point() else 0.0
-            if not gap <= max(TOLERANCE, rounding):
+            if not gap <= max(limit, rounding):
                 raise ExportError(
                     f"{who} gives other answers than the model: for an input of {self.inputs} they differ by {gap:.2g} "
-                    f"of the largest one (the limit is {max(TOLERANCE, rounding):.1g}); no file was written"
+                    f"of the largest one (the limit is {max(limit, rounding):.1g}); no file was written"
                 )
             worst = max(worst, gap)
         return worst
