@@ -442,7 +442,7 @@ def test_frozen_masks_stay_frozen_when_resumed(name):
         (lambda: st3.methods.SET(until=0), "until is a part of the run, above 0 and at most 1, got 0"),
         (lambda: st3.methods.GraNet(exchange=2), "exchange is a part of the active weights"),
         (lambda: st3.methods.ACDC(warm_up=0.9), "the first before the second, got 0.9 and 0.85"),
-        (lambda: st3.methods.ACDC(rounds=0), "rounds must be at least 1, got 0"),
+        (lambda: st3.methods.ACDC(rounds=0), "rounds must be a whole number of at least 1, got 0"),
         (lambda: st3.methods.GraNet(initial=1.0), "initial is a sparsity, at least 0 and below 1, got 1.0"),
     ],
 )

@@ -85,10 +85,11 @@ def test_the_phases_are_acdcs_for_cifar():
     assert changes == [10, 30, 50, 70, 90, 110, 130, 150, 170]
 
 
+@pytest.mark.parametrize("number", [0, 1.5])
 @pytest.mark.parametrize("setting", ["rounds", "rest"])
-def test_phases_without_rounds_are_refused(setting):
-    with pytest.raises(ValueError, match=f"^{setting} must be at least 1, got 0$"):
-        Phases(**{setting: 0})
+def test_phases_without_rounds_are_refused(setting, number):
+    with pytest.raises(ValueError, match=f"^{setting} must be a whole number of at least 1, got {number}$"):
+        Phases(**{setting: number})
 
 
 # ---------------------------------------------------------------- times

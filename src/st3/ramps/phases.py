@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from typing import ClassVar, final
 
 from ..core.budget.ramp import RAMPS, Ramp, check_times, step_at
+from ..core.choices import check_count
 
 __all__ = ["Phases"]
 
@@ -31,8 +32,7 @@ class Phases(Ramp):
     def __post_init__(self) -> None:
         check_times(start=self.start, end=self.end)
         for name, number in (("rounds", self.rounds), ("rest", self.rest)):
-            if number < 1:
-                raise ValueError(f"{name} must be at least 1, got {number}")
+            check_count(number, name, least=1, meaning="a number of phases")
 
     def share(self, step: int, total_steps: int) -> float:
         first = step_at(self.start, total_steps)
