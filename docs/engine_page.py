@@ -82,9 +82,8 @@ def generation_table(found: dict[str, Any]) -> str:
     )
 
 
-TABLES: dict[
-    str, tuple[tuple[str, ...], Callable[..., str]]
-] = {  # the files under results/benchmarks, and the writer
+# The files under results/benchmarks, and what writes them as a table.
+TABLES: dict[str, tuple[tuple[str, ...], Callable[..., str]]] = {
     "rivals-short": (("engine-rivals",), partial(rivals, shown=engine_table.SHORT)),
     "rivals": (("engine-rivals",), rivals),
     "rivals-amx": (("engine-rivals-amx",), rivals),

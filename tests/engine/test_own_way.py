@@ -63,4 +63,4 @@ def test_a_race_is_won_by_the_shorter_time():
     import time
 
     slow, quick = compiled._race(lambda: time.sleep(0.05), lambda: time.sleep(0.001))
-    assert slow > 2 * quick  # sleepers wake late on a busy machine
+    assert slow > 5 * quick

@@ -60,8 +60,6 @@ def export_stored(
     _check(
         to, values, {"--batch": batch, "--threads": threads, "--int8": int8 or None, "--data-dir": data_dir}
     )
-    if data_dir is not None and not int8:
-        raise SettingsError("export", ["--data-dir goes with --int8 only"])
     stored = read_stored_model(Path(path))
     target = _choose_target(Path(path), stored.path, to, values, None if output is None else Path(output))
     if to == "sparse":
@@ -109,6 +107,8 @@ def _check(to: str, values: str, of_engine: dict[str, object]) -> None:
     for option, given in of_engine.items():
         if given is not None and to != "engine":
             faults.append(f"{option} goes with --to engine only")
+    if of_engine["--data-dir"] is not None and not of_engine["--int8"]:
+        faults.append("--data-dir goes with --int8 only")
     if to not in SUFFIXES:
         faults.append(f"--to must be one of {', '.join(SUFFIXES)}, got {to!r}")
     if values not in VALUES:
